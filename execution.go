@@ -39,9 +39,25 @@ const ExecutionLost = "the run of the execution was ended or lost outside of ber
 // MaxExecutionBytes limits the input and the output of an execution.
 const MaxExecutionBytes = 256 << 10
 
+// ExecutionRef identifies an execution. Its id is unique among the executions of its user, who may have chosen it.
+type ExecutionRef struct {
+	UserID      string
+	ExecutionID string
+}
+
+// String returns both ids as one that no other execution has.
+func (r ExecutionRef) String() string { return EscapeID(r.UserID) + ":" + r.ExecutionID }
+
+// ExecutionRow is an execution with its key, by which its workflow, its row and its slots are found. The keys of executions that
+// began when ids were unique among all users are their ids.
+type ExecutionRow struct {
+	Key string `json:"key"`
+	Execution
+}
+
 // Execution is the state of one durable run of a named executor.
 type Execution struct {
-	ID       string          `json:"executionId"`
+	ID       string          `json:"executionId" doc:"Unique among the executions of the user"`
 	UserID   string          `json:"userId"`
 	Executor string          `json:"executor"`
 	Status   ExecutionStatus `json:"status"`
@@ -63,10 +79,26 @@ type ExecutionAttempt struct {
 	NodeID     string `json:"nodeId"`
 	Generation int64  `json:"generation"`
 	Error      string `json:"error,omitempty"`
+	// Lost indicates that the attempt ended because Temporal was unavailable. It is not counted.
+	Lost bool `json:"lost,omitempty" doc:"The attempt ended because of an outage and not because of the node; it is not counted"`
 }
 
-// ExecuteInput is the input of a node's executor.
+// Failures returns the number of attempts that have failed, without those that were lost in an outage.
+func (e Execution) Failures() (n int) {
+	for _, a := range e.Attempts {
+		if a.Error != "" && !a.Lost {
+			n++
+		}
+	}
+	return n
+}
+
+// Ref returns the identity of the execution.
+func (e Execution) Ref() ExecutionRef { return ExecutionRef{UserID: e.UserID, ExecutionID: e.ID} }
+
+// ExecuteInput is the input of a node's executor. The execution is identified by UserID and ExecutionID.
 type ExecuteInput struct {
+	UserID      string          `json:"userId"`
 	ExecutionID string          `json:"executionId"`
 	Executor    string          `json:"executor"`
 	Attempt     int             `json:"attempt"` // from 1

@@ -3,9 +3,11 @@ package activities
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/placement"
 	"berth/lua"
@@ -18,6 +20,7 @@ type Executions struct {
 	Scripts *lua.Scripts
 	Fleet   *fleet.Fleet
 	Placer  *placement.Placer
+	Gate    *health.Gate
 	Logger  *slog.Logger
 }
 
@@ -26,13 +29,18 @@ type Executions struct {
 // announces that a node is reserved for it. Idempotent by lease id while the slot is held.
 func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
 	a, err := e.Placer.AssignOrWait(ctx, placement.Request{
-		Requirements: in.Where, Failed: generations(in.Failed),
+		Requirements: in.Where, Failed: generations(in.Failed), Readmit: in.Readmit,
 	}, lua.Queued{NodeWaiter: waiterOf(in), Since: in.Since, Left: in.Left}, in.Accepted)
 	if err != nil {
 		return workflows.AssignReply{}, refused(err)
 	}
 	config := e.Fleet.Snapshot().Config
 	return workflows.AssignReply{Assignment: a, MaxRetries: config.MaxRetries, EnableFailover: config.EnableFailover}, nil
+}
+
+// CheckTemporal returns for how long this worker has reached Temporal without interruption.
+func (e *Executions) CheckTemporal(context.Context) (workflows.Availability, error) {
+	return workflows.Availability{For: e.Gate.AvailableFor(health.Temporal)}, nil
 }
 
 // LeaveWaiting removes an execution that no longer waits. Idempotent.
@@ -44,7 +52,7 @@ func (e *Executions) LeaveWaiting(ctx context.Context, in workflows.AssignInput)
 }
 
 func waiterOf(in workflows.AssignInput) lua.NodeWaiter {
-	return lua.NodeWaiter{UserID: in.UserID, ExecutionID: in.ExecutionID, Attempt: in.Attempt}
+	return lua.NodeWaiter{UserID: in.UserID, ExecutionID: in.Key, Attempt: in.Attempt}
 }
 
 // generations returns the nodes as placement knows them.
@@ -73,22 +81,30 @@ func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) erro
 }
 
 // SaveExecution writes the row of an execution unless that has ended. Idempotent.
-func (e *Executions) SaveExecution(ctx context.Context, ex berth.Execution) error {
+func (e *Executions) SaveExecution(ctx context.Context, ex berth.ExecutionRow) error {
 	if _, err := e.save(ctx, ex); err != nil {
 		return unavailable("execution not written", err)
 	}
 	return nil
 }
 
-// save writes the row of an execution unless that has ended, and notifies operators. It reports whether it did.
-func (e *Executions) save(ctx context.Context, ex berth.Execution) (saved bool, err error) {
+// save writes the row of an execution unless that has ended, keeps or removes its place, and notifies operators. It reports whether it did.
+func (e *Executions) save(ctx context.Context, ex berth.ExecutionRow) (saved bool, err error) {
+	if ex.Status.Final() {
+		err = e.Scripts.RemoveExecution(ctx, ex.Ref())
+	} else {
+		err = e.Scripts.KeepExecution(ctx, ex.Ref(), time.Until(ex.DeadlineAt))
+	}
+	if err != nil {
+		return false, err
+	}
 	if saved, err = e.Ledger.SaveExecution(ctx, ex); saved {
 		ev := berth.OperatorEvent{
 			Type: berth.EventExecution, UserID: ex.UserID, ExecutionID: ex.ID, NodeID: ex.NodeID, PoolID: ex.PoolID,
 			Status: string(ex.Status), Reason: string(ex.Code),
 		}
 		if err := e.Scripts.AppendOperatorEvents(ctx, ev); err != nil { // the row has the status
-			e.Logger.WarnContext(ctx, "operators not notified of an execution", "execution", ex.ID, "error", err)
+			e.Logger.WarnContext(ctx, "operators not notified of an execution", "execution", ex.Key, "error", err)
 		}
 	}
 	return saved, err

@@ -15,6 +15,7 @@ import (
 	"berth"
 	"berth/internal/fleet"
 	"berth/internal/placement"
+	"berth/internal/testledger"
 	"berth/internal/testredis"
 	"berth/lua"
 	"berth/workflows"
@@ -49,7 +50,7 @@ func (e *Executions) engine(t *testing.T, id string, slots int, capabilities ...
 }
 
 func assignment(lease string, capabilities ...string) workflows.AssignInput {
-	return workflows.AssignInput{UserID: "alice", ExecutionID: lease, Attempt: 1, Since: time.Now(), Left: time.Hour, Where: berth.Requirements{
+	return workflows.AssignInput{UserID: "alice", Key: lease, Attempt: 1, Since: time.Now(), Left: time.Hour, Where: berth.Requirements{
 		PoolID: berth.CapabilityPool(capabilities...).ID, Capabilities: capabilities,
 	}}
 }
@@ -120,14 +121,14 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	}, 10*time.Second, time.Millisecond)
 
 	where := berth.Requirements{PoolID: "p"}
-	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "l1", Attempt: 1, Where: where})
+	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "l1", Attempt: 1, Where: where})
 	require.NoError(t, err)
 	require.Equal(t, 7, reply.MaxRetries)
 	require.False(t, reply.EnableFailover)
 	require.Equal(t, berth.StrategyRoundRobin, reply.Strategy, "what the dynamic pool has now")
 	for _, own := range []string{"n2", "n1"} {
 		where.Strategy, where.Own = berth.StrategyAffinity, own
-		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "own-" + own, Attempt: 1, Where: where})
+		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "own-" + own, Attempt: 1, Where: where})
 		require.NoError(t, err)
 		require.Equal(t, own, reply.NodeID)
 		require.Equal(t, berth.StrategyAffinity, reply.Strategy)
@@ -136,7 +137,7 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	require.NoError(t, err)
 	e.Fleet.CatchUp(t.Context())
 	where = berth.Requirements{PoolID: "p", Strategy: berth.StrategyDynamic}
-	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "switched", Attempt: 1, Where: where})
+	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "switched", Attempt: 1, Where: where})
 	require.NoError(t, err)
 	require.Equal(t, berth.StrategyLoadBalanced, reply.Strategy, "what it is switched to, also when it is asked for by name")
 
@@ -144,7 +145,7 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	code, err := e.Scripts.MarkUnavailable(t.Context(), "n2", "resize", time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, lua.NodeOK, code)
-	_, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", ExecutionID: "l2", Attempt: 1, Where: where})
+	_, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "l2", Attempt: 1, Where: where})
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1, berth.ExcludeServiceUnavailable: 1},
 		requireRefused(t, err, berth.CodeNoNode).Reasons)
 }
@@ -266,4 +267,118 @@ func TestAssignNode_FleetNeverRead_Unavailable(t *testing.T) {
 	cancel()
 	_, err := e.AssignNode(ctx, assignment("l1", "resize"))
 	requireRefused(t, err, berth.CodeUnavailable)
+}
+
+// FA5: the place of an execution lasts from its acceptance until its end.
+func TestSaveExecution_Place_KeptUntilTheEnd(t *testing.T) { // T5, B11
+	t.Parallel()
+	e, server := executions(t)
+	e.Ledger = testledger.Open(t, testledger.Migrated.SQLite(t))
+	ctx, now := t.Context(), time.Now()
+	row := berth.ExecutionRow{Key: "alice:e1", Execution: berth.Execution{
+		ID: "e1", UserID: "alice", Status: berth.ExecutionWaiting, StartedAt: now, DeadlineAt: now.Add(time.Hour),
+	}}
+	full := func() bool {
+		t.Helper()
+		other := berth.ExecutionRef{UserID: "alice", ExecutionID: "e2"}
+		reply, err := e.Scripts.AdmitExecution(ctx, other, 1)
+		require.NoError(t, err)
+		require.NoError(t, e.Scripts.RemoveExecution(ctx, other))
+		return reply.Code == lua.TaskServiceFull
+	}
+	require.False(t, full())
+	require.NoError(t, e.SaveExecution(ctx, row))
+	require.True(t, full(), "also if it was not admitted, because Redis has lost its data since")
+	row.Status, row.EndedAt = berth.ExecutionCompleted, now
+	require.NoError(t, e.SaveExecution(ctx, row))
+	require.NoError(t, e.SaveExecution(ctx, row), "idempotent")
+	require.False(t, full())
+	server.Kill()
+	require.Error(t, e.SaveExecution(ctx, row), "it is retried, else the place would last until the deadline")
+}
+
+// FA6: after its time a node that failed the work is eligible again, unless another node of the pool could do the work.
+func TestAssignNode_Readmit_OnlyWithoutAnotherNode(t *testing.T) { // S8
+	t.Parallel()
+	for name, c := range map[string]struct {
+		others  func(t *testing.T, e *Executions)
+		readmit bool
+		code    berth.Code // empty: it runs on the node that failed it
+	}{
+		"the only node":   {func(*testing.T, *Executions) {}, true, ""},
+		"before its time": {func(*testing.T, *Executions) {}, false, berth.CodeNoNode},
+		"another one is full": {func(t *testing.T, e *Executions) {
+			e.engine(t, "n2", 1, "resize")
+			in := assignment("other", "resize")
+			in.Where.Strategy, in.Where.Own = berth.StrategyAffinity, "n2"
+			_, err := e.AssignNode(t.Context(), in)
+			require.NoError(t, err)
+		}, true, berth.CodeNodeFull},
+		"another one is cordoned": {func(t *testing.T, e *Executions) {
+			e.engine(t, "n2", 1, "resize")
+			require.NoError(t, e.Scripts.HoldNode(t.Context(), "n2", lua.Hold{Cordoned: true}))
+			require.Eventually(t, func() bool { return e.Fleet.Snapshot().Nodes["n2"].Cordoned }, 10*time.Second, time.Millisecond)
+		}, true, ""},
+		"another one has left": {func(t *testing.T, e *Executions) {
+			_, err := e.Scripts.WithdrawNode(t.Context(), "n2", e.engine(t, "n2", 1, "resize"), berth.DepartureWithdrawn)
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return e.Fleet.Snapshot().Nodes["n2"].State == berth.NodeDead }, 10*time.Second, time.Millisecond)
+		}, true, ""},
+		"another one lacks the service": {func(t *testing.T, e *Executions) {
+			e.engine(t, "n2", 1, "resize")
+			_, err := e.Scripts.MarkUnavailable(t.Context(), "n2", "resize", time.Hour)
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return len(e.Fleet.Snapshot().Nodes["n2"].Unavailable) > 0 }, 10*time.Second, time.Millisecond)
+		}, true, ""},
+		"another one has other capabilities": {func(t *testing.T, e *Executions) { e.engine(t, "n2", 1, "ocr") }, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, _ := executions(t)
+			generation := e.engine(t, "n1", 1, "resize")
+			c.others(t, e)
+			in := assignment("e1", "resize")
+			in.Attempt, in.Failed, in.Readmit = 2, []workflows.NodeRef{{NodeID: "n1", Generation: generation}}, c.readmit
+			reply, err := e.AssignNode(t.Context(), in)
+			if c.code != "" {
+				requireRefused(t, err, c.code)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "n1", reply.NodeID)
+		})
+	}
+}
+
+// FA6: one that is not the first of its pool is readmitted in its room, so that it does not wait for its turn and then for that time again.
+func TestAssignNode_ReadmittedInTheRoom_GetsTheNodeInItsOrder(t *testing.T) { // S8, B1
+	t.Parallel()
+	e, _ := executions(t)
+	ctx := t.Context()
+	generation := e.engine(t, "n1", 1, "resize")
+	_, err := e.AssignNode(ctx, assignment("first", "resize"))
+	require.NoError(t, err)
+	failed := func(id string, readmit bool) error {
+		in := assignment(id, "resize")
+		in.Attempt, in.Accepted, in.Readmit = 2, true, readmit
+		in.Failed = []workflows.NodeRef{{NodeID: "n1", Generation: generation}}
+		_, err := e.AssignNode(ctx, in)
+		return err
+	}
+	for _, id := range []string{"f1", "f2", "f3"} {
+		require.Error(t, failed(id, false))
+	}
+	for _, id := range []string{"f2", "f3"} {
+		requireRefused(t, failed(id, true), berth.CodeNodeFull)
+	}
+	handed := make(chan string, 10)
+	e.Scripts.OnHandover(func(ids []string) {
+		for _, id := range ids {
+			handed <- id
+		}
+	})
+	require.NoError(t, e.ReleaseNode(ctx, workflows.HeldSlot{Assignment: berth.Assignment{NodeID: "n1", LeaseID: "execution:first:1"}}))
+	require.Equal(t, "execution/x/alice/1/f2:2", <-handed, "f1 may not use it yet")
+	require.NoError(t, e.ReleaseNode(ctx, workflows.HeldSlot{Assignment: berth.Assignment{NodeID: "n1", LeaseID: "execution:f2:2"}}))
+	require.Equal(t, "execution/x/alice/1/f3:2", <-handed)
 }

@@ -345,18 +345,14 @@ func (p *pass) listed(name string) bool {
 	return ok
 }
 
-// name returns the name of a run's workflow, which is the subject of findings. Of a shortened id it is in the input of the run.
+// name returns the name of a run's workflow, which is the subject of findings. That of a task with a shortened id is in the input of the
+// run; all others are their ids.
 func (r *Reconciler) name(ctx context.Context, run starter.Run) (string, error) {
-	switch shortened := workflows.Shortened(run.WorkflowID); {
-	case shortened && run.Type == workflows.TaskWorkflow:
-		in, err := starter.Input[workflows.TaskInput](ctx, r.Starter, run)
-		return workflows.TaskName(in.Ref()), err
-	case shortened && run.Type == workflows.ExecutionWorkflow:
-		in, err := starter.Input[workflows.ExecutionInput](ctx, r.Starter, run)
-		return workflows.ExecutionName(in.ExecutionID), err
-	default:
+	if run.Type != workflows.TaskWorkflow || !workflows.Shortened(run.WorkflowID) {
 		return run.WorkflowID, nil
 	}
+	in, err := starter.Input[workflows.TaskInput](ctx, r.Starter, run)
+	return workflows.TaskName(in.Ref()), err
 }
 
 // closedTypes are the workflows whose end a quick pass considers.

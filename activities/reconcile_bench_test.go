@@ -157,7 +157,9 @@ func fullReconciler(b *testing.B, dsn string) *Reconciler {
 	}, Status: berth.TaskPending, CreatedAt: now, DeadlineAt: now.Add(time.Hour)}
 	_, _, err = store.CreateTask(ctx, task)
 	require.NoError(b, err)
-	_, err = store.SaveExecution(ctx, berth.Execution{ID: "x", UserID: "alice", Status: berth.ExecutionRunning, StartedAt: now, DeadlineAt: now.Add(time.Hour)})
+	_, err = store.SaveExecution(ctx, berth.ExecutionRow{Key: "x", Execution: berth.Execution{
+		ID: "x", UserID: "alice", Status: berth.ExecutionRunning, StartedAt: now, DeadlineAt: now.Add(time.Hour),
+	}})
 	require.NoError(b, err)
 	conference := berth.Conference{ID: "c", UserID: "alice", Status: berth.ConferenceOpen, Revision: 1, CreatedAt: now, Owner: berth.ConferenceOwner{NodeID: "u0", Generation: 1, Epoch: 1}}
 	conference.E164 = "8690000000"

@@ -10,12 +10,13 @@ import (
 	"berth/workflows"
 )
 
-func executionOf(name string) string {
-	return strings.TrimPrefix(name, workflows.ExecutionPrefix)
+// executionOf returns the key of the execution of a workflow id.
+func executionOf(workflowID string) string {
+	return strings.TrimPrefix(workflowID, workflows.ExecutionPrefix)
 }
 
 // execution returns the row of an execution; ok is false when there is none.
-func (r *Reconciler) execution(ctx context.Context, workflowID string) (e berth.Execution, ok bool, err error) {
+func (r *Reconciler) execution(ctx context.Context, workflowID string) (e berth.ExecutionRow, ok bool, err error) {
 	return berth.Found(r.Ledger.GetExecution(ctx, executionOf(workflowID)))
 }
 
@@ -30,10 +31,10 @@ func (p *pass) closedExecution(ctx context.Context, workflowID string) error {
 
 // overdueExecutions considers the executions past their deadlines.
 func (p *pass) overdueExecutions(ctx context.Context) error {
-	return eachRow(ctx, func(after berth.Execution) ([]berth.Execution, error) {
+	return eachRow(ctx, func(after berth.ExecutionRow) ([]berth.ExecutionRow, error) {
 		return p.r.Ledger.OverdueExecutions(ctx, p.StartedAt.Add(-overdueAfter), after, reconcilePage)
-	}, func(e berth.Execution) error {
-		id := workflows.ExecutionName(e.ID)
+	}, func(e berth.ExecutionRow) error {
+		id := workflows.ExecutionWorkflowID(e.Key)
 		if err := p.candidate(ctx, berth.RuleExecutionOverdue, id); err != nil {
 			return err
 		}
@@ -47,7 +48,7 @@ func (p *pass) openExecutions(ctx context.Context) error {
 		func(each func(string) error) error {
 			return eachRow(ctx, func(after string) ([]string, error) {
 				return p.r.Ledger.OpenExecutions(ctx, after, reconcilePage)
-			}, func(id string) error { return each(workflows.ExecutionName(id)) })
+			}, func(key string) error { return each(workflows.ExecutionWorkflowID(key)) })
 		})
 }
 
@@ -71,12 +72,12 @@ func (r *Reconciler) endLostExecution(ctx context.Context, f berth.ReconcileFind
 	}
 	last := berth.Execution{}
 	if ok && !run.Ended { // the state of a terminated run needs a worker of its version, which there may not be any more
-		if last, _, err = berth.Found(r.Starter.GetExecution(ctx, row.ID)); err != nil {
+		if last, _, err = berth.Found(r.Starter.GetExecution(ctx, row.Key)); err != nil {
 			return err
 		}
 	}
 	if last.Status.Final() && last.StartedAt.UnixMilli() == f.Version {
-		row = last
+		row.Execution = last
 	} else {
 		row.Status, row.Code, row.Message = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost
 	}
@@ -84,7 +85,7 @@ func (r *Reconciler) endLostExecution(ctx context.Context, f berth.ReconcileFind
 }
 
 // endExecution writes the end of the execution that started at the time of the finding.
-func (r *Reconciler) endExecution(ctx context.Context, f berth.ReconcileFinding, e berth.Execution) error {
+func (r *Reconciler) endExecution(ctx context.Context, f berth.ReconcileFinding, e berth.ExecutionRow) error {
 	if e.EndedAt.IsZero() {
 		e.EndedAt = time.Now().UTC()
 	}
@@ -136,13 +137,14 @@ func (r *Reconciler) runWithoutExecution(ctx context.Context, id string) (versio
 
 // restoreExecution writes the row of an execution from the state of its run.
 func (r *Reconciler) restoreExecution(ctx context.Context, f berth.ReconcileFinding) error {
-	e, err := r.Starter.GetExecution(ctx, executionOf(f.Subject))
+	key := executionOf(f.Subject)
+	e, err := r.Starter.GetExecution(ctx, key)
 	if err != nil {
 		return err
 	}
 	if e.Status.Final() { // its run writes the row
 		return ledger.ErrStale
 	}
-	_, err = r.Executions.save(ctx, e)
+	_, err = r.Executions.save(ctx, berth.ExecutionRow{Key: key, Execution: e})
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	"berth/workflows"
 )
 
-// leaseOwner returns the id of the execution or conference in a lease; ok is false for an assignment, which has no run and expires.
+// leaseOwner returns the key of the execution, or the id of the conference, in a lease; ok is false for an assignment, which has no run and expires.
 // The slots of a turn's jobs expire within the time of a job.
 func leaseOwner(leaseID string) (prefix, id string, ok bool) {
 	for _, prefix := range []string{workflows.ExecutionPrefix, workflows.ConferencePrefix} {
@@ -26,7 +26,7 @@ func leaseOwner(leaseID string) (prefix, id string, ok bool) {
 func (p *pass) fullSlots(ctx context.Context) error {
 	return p.slots(ctx, func(prefix, id string) bool {
 		if prefix == workflows.ExecutionPrefix {
-			return !p.listed(workflows.ExecutionName(id))
+			return !p.listed(workflows.ExecutionWorkflowID(id))
 		}
 		_, open := p.open[id]
 		return !open
@@ -53,7 +53,7 @@ func (p *pass) slotsOfEnded(ctx context.Context, ended map[string]struct{}) erro
 			_, is := conferences[id]
 			return is
 		}
-		_, is := ended[workflows.ExecutionName(id)]
+		_, is := ended[workflows.ExecutionWorkflowID(id)]
 		return is
 	})
 }
@@ -80,7 +80,7 @@ func (r *Reconciler) slotWithoutRun(ctx context.Context, lease string) (version 
 	}
 	var used bool
 	if prefix == workflows.ExecutionPrefix {
-		used, err = r.runs(ctx, workflows.ExecutionName(id))
+		used, err = r.runs(ctx, workflows.ExecutionWorkflowID(id))
 	} else {
 		used, err = r.conferenceOpen(ctx, id)
 	}

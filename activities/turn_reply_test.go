@@ -110,7 +110,7 @@ func TestExecutions_ReplyLost_AreIdempotent(t *testing.T) {
 	whole := &Executions{Scripts: h.Scripts, Fleet: h.Fleet, Placer: h.Placer, Logger: slog.New(slog.DiscardHandler)}
 	cut := &Executions{Scripts: scripts, Fleet: h.Fleet, Placer: placement.New(scripts, h.Fleet), Logger: whole.Logger}
 	in := func(execution string) workflows.AssignInput {
-		return workflows.AssignInput{UserID: "alice", ExecutionID: execution, Attempt: 1, Left: time.Hour, Where: berth.Requirements{PoolID: enES}}
+		return workflows.AssignInput{UserID: "alice", Key: execution, Attempt: 1, Left: time.Hour, Where: berth.Requirements{PoolID: enES}}
 	}
 	held := func(r workflows.AssignReply) workflows.HeldSlot {
 		return workflows.HeldSlot{Assignment: r.Assignment, Left: time.Hour}

@@ -13,13 +13,16 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
+	"berth/internal/metrics"
 	"berth/lua"
+	"berth/workflows"
 )
 
-// Admission bounds the tasks that are accepted. 0 is no limit.
+// Admission bounds the tasks and executions that are accepted. 0 is no limit.
 type Admission struct {
 	Queue              int // unfinished tasks in a queue
 	Service            int // unfinished tasks of a user and service
+	Executions         int // unfinished executions of a user
 	PaidRate, FreeRate int // submissions of a user in lua.RateWindow, by tier
 }
 
@@ -71,13 +74,17 @@ func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
 	if refusal.RateLimited {
 		event = ledger.AuditRateLimited
 	}
-	detail, err := json.Marshal(map[string]any{"bound": reply.Code, "retryAfter": refusal.RetryAfter})
-	if err != nil {
+	return s.auditRefusal(ctx, refusal, ledger.AuditEntry{
+		Event: event, UserID: p.UserID, TaskID: p.ID, ServiceID: p.ServiceID, Queue: p.Steps[0].Queue,
+	}, map[string]any{"bound": reply.Code, "retryAfter": refusal.RetryAfter})
+}
+
+// auditRefusal records a refusal and returns its error.
+func (s *server) auditRefusal(ctx context.Context, refusal Problem, entry ledger.AuditEntry, detail map[string]any) (err error) {
+	if entry.Detail, err = json.Marshal(detail); err != nil {
 		return fmt.Errorf("encode audit detail: %w", err)
 	}
-	if err := s.auditRepeated(ctx, ledger.AuditEntry{
-		Event: event, UserID: p.UserID, TaskID: p.ID, ServiceID: p.ServiceID, Queue: p.Steps[0].Queue, Detail: detail,
-	}, fmt.Sprint(reply.Code)); err != nil {
+	if err := s.auditRepeated(ctx, entry, fmt.Sprint(detail["bound"])); err != nil {
 		return err
 	}
 	return &refusedSubmission{refusal}
@@ -94,6 +101,39 @@ func (s *server) auditRepeated(ctx context.Context, e ledger.AuditEntry, reason 
 	}
 	defer s.repeated.Release(1)
 	return s.Ledger.Audit(ctx, e, reason)
+}
+
+// reserveExecution takes a place among the unfinished executions of the user, or returns the refusal. An execution that is submitted
+// again keeps its place.
+func (s *server) reserveExecution(ctx context.Context, ref berth.ExecutionRef) error {
+	limit := s.Config.Admission.Executions
+	if limit == 0 {
+		return nil
+	}
+	reply, err := s.Scripts.AdmitExecution(ctx, ref, limit)
+	if err != nil {
+		return unavailable("Redis", err)
+	}
+	if reply.Code == lua.TaskAdmitted {
+		return nil
+	}
+	refusal := Problem{
+		Status: http.StatusTooManyRequests, Code: berth.CodeQueueFull, QueueFull: true, Position: reply.Ahead, RetryAfter: seconds(retryIn(reply.Retry)),
+		Detail: fmt.Sprintf("%d of your executions are unfinished, and the limit is %d; retry when one has finished", reply.Ahead, limit),
+	}
+	metrics.Refusals.Add(ctx, 1, metrics.With(metrics.Code.String(string(refusal.Code)), metrics.Queue.String(string(workflows.TaskQueueExecutions))))
+	return s.auditRefusal(ctx, refusal, ledger.AuditEntry{Event: ledger.AuditQueueFull, UserID: ref.UserID},
+		map[string]any{"executionId": ref.ExecutionID, "bound": limit, "retryAfter": refusal.RetryAfter})
+}
+
+// releaseExecution removes the place of an execution that was refused. One whose outcome is unknown keeps it for a short time.
+func (s *server) releaseExecution(ctx context.Context, ref berth.ExecutionRef, refused error) {
+	if code := berth.CodeOf(refused); s.Config.Admission.Executions == 0 || code == berth.CodeUnavailable || code == berth.CodeInternal {
+		return
+	}
+	if err := s.Scripts.RemoveExecution(ctx, ref); err != nil { // it expires
+		s.log.DebugContext(ctx, "place of a refused execution not removed", "requestId", callOf(ctx).requestID, "error", err)
+	}
 }
 
 // retryFull sets the time after which a user whom a full queue refused may retry: until the user's turn. While the model is paused, tasks

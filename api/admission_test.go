@@ -279,7 +279,7 @@ func (r refusing) FinalizeTurn(context.Context, string, workflows.FinalizeReques
 
 func (r refusing) GetTurn(context.Context, string) (berth.Turn, error) { return berth.Turn{}, r.err }
 
-func (r refusing) SubmitExecution(context.Context, workflows.ExecutionInput) (workflows.ExecuteReply, bool, error) {
+func (r refusing) SubmitExecution(context.Context, string, workflows.ExecutionInput) (workflows.ExecuteReply, bool, error) {
 	return workflows.ExecuteReply{}, false, r.err
 }
 

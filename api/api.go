@@ -52,9 +52,9 @@ type Starter interface {
 	// DescribeQueue returns the state of a task queue of Temporal.
 	DescribeQueue(ctx context.Context, name string) (starter.QueueState, error)
 
-	SubmitExecution(ctx context.Context, in workflows.ExecutionInput) (reply workflows.ExecuteReply, replay bool, err error)
-	GetExecution(ctx context.Context, id string) (berth.Execution, error)
-	CancelExecution(ctx context.Context, id string) error
+	SubmitExecution(ctx context.Context, key string, in workflows.ExecutionInput) (reply workflows.ExecuteReply, replay bool, err error)
+	GetExecution(ctx context.Context, key string) (berth.Execution, error)
+	CancelExecution(ctx context.Context, key string) error
 
 	CreateConference(ctx context.Context, in workflows.ConferenceInput) (c berth.Conference, replay bool, err error)
 	ReleaseConference(ctx context.Context, e164 string, req workflows.ReleaseRequest) (done bool, err error)
@@ -100,11 +100,12 @@ type Ledger interface {
 	// SaveDelivery and FindDelivery store and return the last delivery of a record by webhook.
 	SaveDelivery(ctx context.Context, conferenceID string, d berth.RecordDelivery) error
 	FindDelivery(ctx context.Context, conferenceID string) (berth.RecordDelivery, error)
-	// GetExecution returns the row of an execution, which outlasts its run.
-	GetExecution(ctx context.Context, id string) (berth.Execution, error)
+	// FindExecution returns the row of an execution, which outlasts its run, and ExecutionsByID those of all users that have an id.
+	FindExecution(ctx context.Context, ref berth.ExecutionRef) (berth.ExecutionRow, error)
+	ExecutionsByID(ctx context.Context, id string, limit int) ([]berth.ExecutionRow, error)
 	// ListExecutions, ListSessions and ListAccounts return pages for operators, CountOpen what has not ended, and TaskMinutes the
 	// tasks of the last minutes.
-	ListExecutions(ctx context.Context, userID string, status berth.ExecutionStatus, cursor string, limit int) (found []berth.Execution, next string, err error)
+	ListExecutions(ctx context.Context, userID string, status berth.ExecutionStatus, cursor string, limit int) (found []berth.ExecutionRow, next string, err error)
 	ListSessions(ctx context.Context, userID, cursor string, limit int) (found []berth.Session, next string, err error)
 	ListAccounts(ctx context.Context, prefix, cursor string, limit int) (found []ledger.Account, next string, err error)
 	CountOpen(ctx context.Context) (ledger.OpenWork, error)

@@ -59,7 +59,8 @@ func (s *server) assignmentRoutes() {
 		"One atomic decision. 503 `node_full` or `no_node` lists the number of excluded nodes by reason and the "+
 			"capabilities that no registered node has."))
 	register(s, "PUT /v1/assignments/{leaseId}", forFleet, s.renew, op("renew-assignment", "assignments", "Renew a lease",
-		"With the response of POST as the body, a slot is also restored after Redis lost its data. "+
+		"With the response of POST as the body, a slot is also restored after Redis lost its data, if the node serves the pool and has a "+
+			"free slot. "+
 			"409: the lease expired or was released; request a new assignment."))
 	registerOutput(s, "DELETE /v1/assignments/{leaseId}", forFleet, s.release, op("release-assignment", "assignments", "Release a slot",
 		"Idempotent."))
@@ -205,13 +206,17 @@ func (s *server) renew(ctx context.Context, in *renewInput) (*assignment, error)
 // hold extends a lease. During the grace after Redis lost its data it restores the slot, once the node has registered again.
 func (s *server) hold(ctx context.Context, a berth.Assignment, ttl time.Duration) (berth.Assignment, error) {
 	for checked := false; ; checked = true {
-		code, generation, err := s.Scripts.ConfirmNodeSlot(ctx, a, ttl)
-		if err != nil {
+		code, generation, err := s.Scripts.RenewAssignment(ctx, a, ttl)
+		switch {
+		case err != nil:
 			return a, err
-		}
-		if code == lua.NodeSlotHeld {
+		case code == lua.NodeSlotHeld:
 			a.Generation = generation
 			return a, nil
+		case code == lua.AssignNone:
+			return a, berth.Invalid("poolId", "the node does not serve this pool; send the response of the assignment")
+		case code == lua.AssignFull:
+			return a, berth.Errorf(berth.CodeConflict, "the lease was lost and every slot of the node is in use; request a new assignment")
 		}
 		grace, err := s.Scripts.CheckGuard(ctx)
 		switch {

@@ -268,6 +268,45 @@ func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).status)
 }
 
+// FA11: a holder restores a slot only on a node that serves its pool and has one free; what it claims is not enough.
+func TestRenew_RedisLostData_PoolAndCapacityChecked(t *testing.T) { // L12, B8
+	t.Parallel()
+	h := newHarness(t)
+	g := h.join("n2", with("maxConcurrentJobs", 2), with("capabilities", []string{"translate:en-es", "gpu"}))
+	held := h.assign(doc{"leaseId": "l1", "requiredCapabilities": []string{"gpu", "translate:en-es"}}).json(t)
+	require.Equal(t, "n2", held["nodeId"])
+	require.NoError(t, h.client.FlushAll(t.Context()).Err())
+	now := h.join("n2", with("maxConcurrentJobs", 2), with("capabilities", []string{"translate:en-es", "gpu"}), with("previousGeneration", g))
+	_, err := h.scripts.ExtendGrace(t.Context(), func() time.Time {
+		g, err := h.scripts.CheckGuard(t.Context())
+		require.NoError(t, err)
+		return g.Until
+	}(), time.Minute)
+	require.NoError(t, err)
+	_, err = h.scripts.DefinePool(t.Context(), berth.Pool{ID: "farm", Capabilities: []string{"other"}}, false)
+	require.NoError(t, err)
+	claim := func(lease, pool string) answer {
+		return h.renew(lease, doc{"leaseId": lease, "nodeId": "n2", "generation": now, "poolId": pool})
+	}
+	leases := func() int64 { return h.client.ZCard(t.Context(), h.scripts.Keys().NodeSlots("n2")).Val() }
+	for _, pool := range []string{"translate:en-fr", "gpu+tpu"} {
+		a := claim("x", pool)
+		require.Equal(t, http.StatusServiceUnavailable, a.status, "the pool may not have been defined again: %s", a.body)
+	}
+	a := claim("x", "farm")
+	require.Equal(t, http.StatusBadRequest, a.status, string(a.body))
+	require.Equal(t, "poolId", a.problem.Field)
+	require.Zero(t, leases())
+	again := h.renew("l1", held)
+	require.Equal(t, http.StatusOK, again.status, string(again.body))
+	require.Equal(t, http.StatusOK, claim("l2", "gpu").status)
+	full := claim("l3", "gpu")
+	require.Equal(t, http.StatusConflict, full.status, string(full.body))
+	require.Contains(t, full.problem.Detail, "request a new assignment")
+	require.EqualValues(t, 2, leases(), "never more than it has")
+	require.Equal(t, http.StatusOK, h.renew("l1", held).status, "the holder of a slot keeps it")
+}
+
 func TestAssignments_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

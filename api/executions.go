@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"berth"
 	"berth/lua"
@@ -12,6 +13,11 @@ import (
 )
 
 type executeInput struct{ Body executeBody }
+
+type executionInput struct {
+	ID     string `path:"id" maxLength:"128"`
+	UserID string `query:"userId" maxLength:"255" doc:"Owner of the execution, for operators. Needed only if several users have an execution with this id."`
+}
 
 type executeOutput struct {
 	Location string `header:"Location"`
@@ -28,7 +34,8 @@ func (s *server) executionRoutes() {
 	registerOutput(s, "POST /v1/executions", forUser, s.submitExecution, withStatus(http.StatusAccepted, op("submit-execution", "executions",
 		"Run an executor durably on a node",
 		"Runs the executor on another node when one fails or dies, as often as the fleet's configuration allows. While "+
-			"every node is full the execution waits; 503 `no_node`: no node is capable, `missing` states why.")))
+			"every node is full the execution waits. 503 `no_node`: no node is capable now, `missing` states why; 400: no node has ever "+
+			"offered what `field` names. 429 `queue_full`: too many of your executions are unfinished.")))
 	register(s, "GET /v1/executions/{id}", forUsers, s.getExecution, op("get-execution", "executions",
 		"Get an execution, its attempts and its output"))
 	register(s, "DELETE /v1/executions/{id}", forUsers, s.cancelExecution, withStatus(http.StatusAccepted, op("cancel-execution", "executions",
@@ -47,12 +54,26 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 	if err := s.checkExecutionPool(ctx, in.Body, ex.Where); err != nil {
 		return nil, err
 	}
-	reply, replay, err := s.Starter.SubmitExecution(ctx, ex)
+	ref := berth.ExecutionRef{UserID: ex.UserID, ExecutionID: ex.ExecutionID}
+	row, known, err := berth.Found(s.Ledger.FindExecution(ctx, ref))
 	if err != nil {
-		return nil, fmt.Errorf("submit execution %s: %w", ex.ExecutionID, err)
+		return nil, err
+	}
+	key := cmp.Or(row.Key, workflows.ExecutionKey(ref))
+	if !known {
+		if err := s.reserveExecution(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
+	reply, replay, err := s.Starter.SubmitExecution(ctx, key, ex)
+	if err != nil {
+		if err = s.unknownCapability(ctx, err, in.Body.field); !known {
+			s.releaseExecution(ctx, ref, err)
+		}
+		return nil, fmt.Errorf("submit execution %s: %w", key, err)
 	}
 	if replay {
-		if reply, err = s.executionNow(ctx, ex.ExecutionID, reply); err != nil {
+		if reply, err = s.executionNow(ctx, ref, reply); err != nil {
 			return nil, err
 		}
 	}
@@ -74,16 +95,29 @@ func (s *server) checkExecutionPool(ctx context.Context, b executeBody, where be
 		}
 		return berth.Invalid(field, "must not select media units, which run conferences only")
 	}
-	return s.usePool(ctx, where.PoolID, where.Capabilities...)
+	return s.hiddenCapability(ctx, s.usePool(ctx, where.PoolID, where.Capabilities...), b.field)
+}
+
+// field returns the field of the request that names a capability, or the pool.
+func (b executeBody) field(capability string) string {
+	i := slices.Index(b.RequiredCapabilities, capability)
+	switch {
+	case b.PoolID != "":
+		return "poolId"
+	case capability == b.Executor || i < 0:
+		return "executor"
+	default:
+		return fmt.Sprintf("requiredCapabilities[%d]", i)
+	}
 }
 
 // executionNow updates the reply of an execution that was accepted before with its current status.
 func (s *server) executionNow(
-	ctx context.Context, id string, accepted workflows.ExecuteReply,
+	ctx context.Context, ref berth.ExecutionRef, accepted workflows.ExecuteReply,
 ) (workflows.ExecuteReply, error) {
-	now, ok, err := berth.Found(s.findExecution(ctx, id))
+	now, ok, err := berth.Found(s.findExecution(ctx, ref))
 	if err != nil {
-		return accepted, fmt.Errorf("get execution %s: %w", id, err)
+		return accepted, fmt.Errorf("get execution %s: %w", ref, err)
 	}
 	if ok { // else Temporal and the database have just deleted it
 		accepted.Status, accepted.NodeID = now.Status, now.NodeID
@@ -149,14 +183,14 @@ func checkExecution(b executeBody) error {
 	return nil
 }
 
-func (s *server) getExecution(ctx context.Context, in *idInput) (*executionView, error) {
-	ex, err := s.ownExecution(ctx, in.ID)
+func (s *server) getExecution(ctx context.Context, in *executionInput) (*executionView, error) {
+	ex, err := s.ownExecution(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	view := s.viewExecution(ex)
 	if ex.Status == berth.ExecutionWaiting {
-		waiter := lua.NodeWaiter{UserID: ex.UserID, ExecutionID: ex.ID, Attempt: len(ex.Attempts) + 1}
+		waiter := lua.NodeWaiter{UserID: ex.UserID, ExecutionID: ex.Key, Attempt: len(ex.Attempts) + 1}
 		position, err := s.Scripts.ReadWaiting(ctx, ex.PoolID, waiter)
 		if err == nil && position >= 0 { // Redis may be unavailable
 			view.Position = &position
@@ -165,43 +199,65 @@ func (s *server) getExecution(ctx context.Context, in *idInput) (*executionView,
 	return view, nil
 }
 
-func (s *server) cancelExecution(ctx context.Context, in *idInput) (*executionView, error) {
-	ex, err := s.ownExecution(ctx, in.ID)
+func (s *server) cancelExecution(ctx context.Context, in *executionInput) (*executionView, error) {
+	ex, err := s.ownExecution(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	if ex.Status.Final() {
 		return nil, berth.Errorf(berth.CodeConflict, "the execution has already ended (status %s)", ex.Status)
 	}
-	if err := s.Starter.CancelExecution(ctx, in.ID); err != nil {
-		return nil, fmt.Errorf("cancel execution %s: %w", in.ID, err)
+	if err := s.Starter.CancelExecution(ctx, ex.Key); err != nil {
+		return nil, fmt.Errorf("cancel execution %s: %w", ex.Key, err)
 	}
 	return s.viewExecution(ex), nil
 }
 
-// ownExecution returns an execution that the caller may see. A missing one and another user's have the same error.
-func (s *server) ownExecution(ctx context.Context, id string) (berth.Execution, error) {
-	if err := berth.ValidID("id", id); err != nil {
-		return berth.Execution{}, err
+// ownExecution returns the caller's execution with the id, or for an operator the execution of any user. It does not reveal whether
+// other users have an execution with the id.
+func (s *server) ownExecution(ctx context.Context, in *executionInput) (berth.ExecutionRow, error) {
+	p := callOf(ctx).user
+	if err := cmp.Or(berth.ValidID("id", in.ID), checkUser(p, in.UserID)); err != nil {
+		return berth.ExecutionRow{}, err
 	}
-	ex, err := s.findExecution(ctx, id)
+	ex, err := s.findExecution(ctx, berth.ExecutionRef{UserID: cmp.Or(in.UserID, p.UserID), ExecutionID: in.ID})
+	if in.UserID == "" && p.Operator() && berth.CodeOf(err) == berth.CodeNotFound {
+		ex, err = s.anyExecution(ctx, in.ID)
+	}
 	if err != nil {
-		return ex, fmt.Errorf("get execution %s: %w", id, err)
-	}
-	if user := callOf(ctx).user; ex.UserID != user.UserID && !user.Operator() {
-		return berth.Execution{}, berth.Errorf(berth.CodeNotFound, "execution not found")
+		return ex, fmt.Errorf("get execution %s: %w", in.ID, err)
 	}
 	return ex, nil
 }
 
+// anyExecution returns the only execution of any user that has the id.
+func (s *server) anyExecution(ctx context.Context, id string) (berth.ExecutionRow, error) {
+	found, err := s.Ledger.ExecutionsByID(ctx, id, 2)
+	switch {
+	case err != nil:
+		return berth.ExecutionRow{}, err
+	case len(found) == 0:
+		return berth.ExecutionRow{}, berth.Errorf(berth.CodeNotFound, "execution not found")
+	case len(found) > 1:
+		return berth.ExecutionRow{}, errorIn("userId", berth.CodeConflict, "several users have an execution with this id; add userId")
+	default:
+		return s.findExecution(ctx, found[0].Ref())
+	}
+}
+
 // findExecution returns the state of an execution's run, or the row of one whose run was lost, is not kept any more, or cannot be
 // read: one that the reconciliation ended may have no worker of its version.
-func (s *server) findExecution(ctx context.Context, id string) (berth.Execution, error) {
-	ex, err := s.Starter.GetExecution(ctx, id)
-	if err == nil && ex.Code != berth.CodeLost {
-		return ex, nil
+func (s *server) findExecution(ctx context.Context, ref berth.ExecutionRef) (berth.ExecutionRow, error) {
+	run, err := s.readExecution(ctx, workflows.ExecutionKey(ref))
+	if err == nil && run.Code != berth.CodeLost {
+		return run, nil
 	}
-	row, ok, rowErr := berth.Found(s.Ledger.GetExecution(ctx, id))
+	row, ok, rowErr := berth.Found(s.Ledger.FindExecution(ctx, ref))
+	if missing := berth.CodeOf(err) == berth.CodeNotFound; missing && ok && row.Key == ref.ExecutionID { // of an earlier version
+		if run, err = s.readExecution(ctx, row.Key); err == nil && run.Code != berth.CodeLost {
+			return run, nil
+		}
+	}
 	missing := berth.CodeOf(err) == berth.CodeNotFound
 	switch {
 	case ok && (missing || row.Status.Final()):
@@ -209,15 +265,21 @@ func (s *server) findExecution(ctx context.Context, id string) (berth.Execution,
 	case rowErr != nil && (err == nil || missing):
 		return row, rowErr
 	default:
-		return ex, err
+		return run, err
 	}
 }
 
-func (s *server) viewExecution(ex berth.Execution) *executionView {
+// readExecution returns the state of the run of an execution.
+func (s *server) readExecution(ctx context.Context, key string) (berth.ExecutionRow, error) {
+	ex, err := s.Starter.GetExecution(ctx, key)
+	return berth.ExecutionRow{Key: key, Execution: ex}, err
+}
+
+func (s *server) viewExecution(ex berth.ExecutionRow) *executionView {
 	if ex.Attempts == nil {
 		ex.Attempts = []berth.ExecutionAttempt{}
 	}
-	return &executionView{Execution: ex, Links: s.links(workflows.ExecutionWorkflowID(ex.ID))}
+	return &executionView{Execution: ex.Execution, Links: s.links(workflows.ExecutionWorkflowID(ex.Key))}
 }
 
 func executionPath(id string) string { return "/v1/executions/" + id }

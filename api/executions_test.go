@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/api"
+	"berth/lua"
 )
 
 func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
@@ -27,7 +30,7 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	stored := func(id string) *storedExecution {
 		b, unlock := h.starter.open()
 		defer unlock()
-		return b.executions[id]
+		return b.executions["alice:"+id]
 	}
 	in := stored(id).in
 	require.JSONEq(t, `{"pages": [1, 2]}`, string(in.Input))
@@ -59,14 +62,13 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	require.Equal(t, true, again.json(t)["replay"])
 	full["timeoutMs"] = 2000
 	require.Equal(t, http.StatusUnprocessableEntity, submit(full).status)
-	require.Equal(t, http.StatusConflict, h.call(http.MethodPost, "/v1/executions", h.token("bob"), full).status)
 
 	got := h.call(http.MethodGet, "/v1/executions/e1", alice, nil)
 	require.Equal(t, http.StatusOK, got.status)
 	require.Equal(t, "gpu+render", got.json(t)["poolId"])
 	require.Equal(t, []any{}, got.json(t)["attempts"])
-	require.Contains(t, got.json(t)["links"].(doc)["temporal"], "execution:e1")
-	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/executions/e1", h.token("root", "operator"), nil).status)
+	require.Contains(t, got.json(t)["links"].(doc)["temporal"], "execution:alice:e1")
+	require.Equal(t, http.StatusOK, h.call(http.MethodGet, "/v1/executions/e1?userId=alice", h.token("root", "operator"), nil).status)
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
 		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/executions/e1", h.token("bob"), nil).status)
 		require.Equal(t, http.StatusNotFound, h.call(method, "/v1/executions/e9", alice, nil).status)
@@ -79,7 +81,7 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	full["timeoutMs"] = 1000
 	for _, end := range []berth.ExecutionStatus{berth.ExecutionCancelled, berth.ExecutionCompleted} {
 		b, unlock := h.starter.open()
-		b.executions["e1"].Status, b.executions["e1"].NodeID = end, "n7"
+		b.executions["alice:e1"].Status, b.executions["alice:e1"].NodeID = end, "n7"
 		unlock()
 		again = submit(full)
 		require.Equal(t, http.StatusAccepted, again.status, string(again.body))
@@ -147,7 +149,7 @@ func TestGetExecution_RunLost_RowIsReturned(t *testing.T) { // B4
 		StartedAt: now, DeadlineAt: now.Add(time.Minute),
 	}
 	save := func() {
-		_, err := h.ledger.SaveExecution(t.Context(), row)
+		_, err := h.ledger.SaveExecution(t.Context(), berth.ExecutionRow{Key: "alice:x1", Execution: row})
 		require.NoError(t, err)
 	}
 	get := func() doc {
@@ -163,7 +165,7 @@ func TestGetExecution_RunLost_RowIsReturned(t *testing.T) { // B4
 	b, unlock := h.starter.open()
 	ended := row // as the starter returns a terminated run
 	ended.Status, ended.Code, ended.Message = berth.ExecutionFailed, berth.CodeLost, berth.ExecutionLost
-	b.executions["x1"] = &storedExecution{Execution: ended}
+	b.executions["alice:x1"] = &storedExecution{Execution: ended}
 	unlock()
 	require.Equal(t, "failed", get()["status"], "before its row ends")
 	require.Nil(t, get()["endedAt"])
@@ -176,4 +178,171 @@ func TestGetExecution_RunLost_RowIsReturned(t *testing.T) { // B4
 	require.Equal(t, "lost", get()["code"], "no worker of its version answers")
 	require.Equal(t, now.Add(time.Second).Format(time.RFC3339Nano), get()["endedAt"])
 	require.Equal(t, http.StatusConflict, h.call(http.MethodDelete, "/v1/executions/x1", h.token("alice"), nil).status)
+}
+
+// FA7: two users may choose the same id, neither learns of the other's execution, and operators name the user. An execution that an
+// earlier version began, when ids were unique among all users, is that of its user still.
+func TestExecutions_SameIDOfUsers_EachHasItsOwn(t *testing.T) { // S8, B8
+	t.Parallel()
+	h := newHarness(t)
+	waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })
+	root := h.token("root", "operator")
+	of := func(method, user, query string) answer {
+		return h.call(method, "/v1/executions/e1"+query, h.token(user), nil)
+	}
+	for _, user := range []string{"alice", "bob", "https://login.example/u/42"} {
+		require.Equal(t, http.StatusNotFound, of(http.MethodGet, user, "").status, user)
+		a := h.call(http.MethodPost, "/v1/executions", h.token(user), doc{"executionId": "e1", "executor": "render", "input": user})
+		require.Equal(t, http.StatusAccepted, a.status, string(a.body))
+		require.Equal(t, false, a.json(t)["replay"], user)
+		require.Equal(t, user, of(http.MethodGet, user, "").json(t)["userId"])
+	}
+	require.Equal(t, http.StatusAccepted, of(http.MethodDelete, "bob", "").status)
+	require.Equal(t, "cancelled", of(http.MethodGet, "bob", "").json(t)["status"])
+	require.Equal(t, "waiting", of(http.MethodGet, "alice", "").json(t)["status"])
+	require.Equal(t, http.StatusForbidden, of(http.MethodGet, "alice", "?userId=bob").status)
+
+	now := time.Now().Truncate(time.Millisecond).UTC()
+	row := func(user, key string) {
+		_, err := h.ledger.SaveExecution(t.Context(), berth.ExecutionRow{Key: key, Execution: berth.Execution{
+			ID: "e1", UserID: user, Executor: "render", PoolID: "render", Status: berth.ExecutionWaiting, StartedAt: now, DeadlineAt: now.Add(time.Hour),
+		}})
+		require.NoError(t, err)
+	}
+	operator := func(query string) answer { return h.call(http.MethodGet, "/v1/executions/e1"+query, root, nil) }
+	require.Equal(t, http.StatusNotFound, operator("").status, "it has no row yet")
+	row("alice", "alice:e1")
+	require.Equal(t, "alice", operator("").json(t)["userId"])
+	row("bob", "bob:e1")
+	require.Equal(t, http.StatusConflict, operator("").status)
+	require.Equal(t, "userId", operator("").problem.Field)
+	require.Equal(t, "bob", operator("?userId=bob").json(t)["userId"])
+
+	row("carol", "e1")
+	b, unlock := h.starter.open()
+	hash := b.executions["alice:e1"].in
+	hash.UserID = "carol"
+	b.executions["e1"] = &storedExecution{in: hash, Execution: berth.Execution{ID: "e1", UserID: "carol", Status: berth.ExecutionRunning, NodeID: "n1"}}
+	unlock()
+	require.Equal(t, "running", of(http.MethodGet, "carol", "").json(t)["status"], "the state of the run of the earlier version")
+	a := h.call(http.MethodPost, "/v1/executions", h.token("carol"), doc{"executionId": "e1", "executor": "other"})
+	require.Equal(t, http.StatusUnprocessableEntity, a.status, "it does not run again: %s", a.body)
+	require.Equal(t, http.StatusAccepted, of(http.MethodDelete, "carol", "").status)
+	require.Equal(t, "cancelled", of(http.MethodGet, "carol", "").json(t)["status"])
+}
+
+// FA5: a user has a limited number of unfinished executions. A retried submission has its place already, and the end of one makes place.
+func TestSubmitExecution_TooManyUnfinished_RefusedUntilOneEnds(t *testing.T) { // T5, B11
+	t.Parallel()
+	h := newHarness(t, admission(api.Admission{Executions: 2}))
+	waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })
+	submit := func(user, id string) answer {
+		return h.call(http.MethodPost, "/v1/executions", h.token(user), doc{"executionId": id, "executor": "render"})
+	}
+	for range 3 {
+		require.Equal(t, http.StatusAccepted, submit("alice", "e1").status)
+	}
+	require.Equal(t, http.StatusAccepted, submit("alice", "e2").status)
+	refused := submit("alice", "e3")
+	require.Equal(t, http.StatusTooManyRequests, refused.status, string(refused.body))
+	require.Equal(t, berth.CodeQueueFull, refused.problem.Code)
+	require.Equal(t, 2, refused.problem.Position)
+	require.Contains(t, refused.problem.Detail, "the limit is 2")
+	require.Equal(t, strconv.Itoa(refused.problem.RetryAfter), refused.header.Get("Retry-After"))
+	require.Positive(t, refused.problem.RetryAfter)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodGet, "/v1/executions/e3", h.token("alice"), nil).status, "no partial effect")
+	require.Equal(t, http.StatusAccepted, submit("alice", "e2").status, "a retry of one that was accepted")
+	require.Equal(t, http.StatusAccepted, submit("bob", "e1").status, "the limit is for each user")
+
+	require.NoError(t, h.scripts.RemoveExecution(t.Context(), berth.ExecutionRef{UserID: "alice", ExecutionID: "e1"}))
+	require.Equal(t, http.StatusAccepted, submit("alice", "e3").status)
+	require.Equal(t, http.StatusTooManyRequests, submit("alice", "e4").status)
+
+	now := time.Now()
+	_, err := h.ledger.SaveExecution(t.Context(), berth.ExecutionRow{Key: "alice:e1", Execution: berth.Execution{
+		ID: "e1", UserID: "alice", Status: berth.ExecutionCompleted, StartedAt: now, DeadlineAt: now, EndedAt: now,
+	}})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, submit("alice", "e1").status, "one that has ended needs no place")
+}
+
+// FA5: a submission that is refused for another reason leaves no place.
+func TestSubmitExecution_RefusedByWorkflow_LeavesNoPlace(t *testing.T) { // T5
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refusal error
+		leaves  bool
+	}{
+		"no node":         {&berth.Refusal{Code: berth.CodeNoNode, PoolID: "render"}, true},
+		"unknown outcome": {berth.Errorf(berth.CodeUnavailable, "Temporal is unavailable"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, admission(api.Admission{Executions: 1}), func(d *api.Deps) { d.Starter = refusing{d.Starter, c.refusal} })
+			waitFor(t, "the fleet to be read", func() bool { return h.fleet.Writable() == nil })
+			a := h.call(http.MethodPost, "/v1/executions", h.token("alice"), doc{"executionId": "e1", "executor": "render"})
+			require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
+			second, err := h.scripts.AdmitExecution(t.Context(), berth.ExecutionRef{UserID: "alice", ExecutionID: "e2"}, 1)
+			require.NoError(t, err)
+			require.Equal(t, c.leaves, second.Code == lua.TaskAdmitted, second.Code)
+		})
+	}
+}
+
+// FP6: a name that no node has offered is an error of the request, which a retry would not change. One whose nodes are offline, or may not
+// have registered again after a loss of data, is worth a retry.
+func TestSubmit_UnknownCapability_NamesField(t *testing.T) { // X6
+	t.Parallel()
+	missing := func(pool string, capabilities ...string) error {
+		return &berth.Refusal{Code: berth.CodeNoNode, PoolID: pool, Missing: capabilities, Reasons: map[berth.ExcludeReason]int{berth.ExcludeCapabilityMissing: 1}}
+	}
+	for name, c := range map[string]struct {
+		body    doc
+		refusal error
+		status  int
+		field   string
+	}{
+		"executor":           {doc{"executor": "rendr"}, missing("rendr", "rendr"), 400, "executor"},
+		"capability":         {doc{"executor": "render", "requiredCapabilities": []string{"a4", "gpuu"}}, missing("a4+gpuu+render", "gpuu"), 400, "requiredCapabilities[1]"},
+		"known and unknown":  {doc{"executor": "render", "requiredCapabilities": []string{"gone", "x"}}, missing("gone+render+x", "gone", "x"), 400, "requiredCapabilities[1]"},
+		"pool":               {doc{"executor": "render", "poolId": "frm"}, missing("frm", "frm"), 400, "poolId"},
+		"nodes are offline":  {doc{"executor": "gone"}, missing("gone", "gone"), 503, ""},
+		"defined pool":       {doc{"executor": "render", "poolId": "farm"}, missing("farm", "never"), 503, ""},
+		"name of a pool":     {doc{"executor": "farm"}, missing("farm", "farm"), 503, ""},
+		"hidden by a tenant": {doc{"executor": "render", "poolId": "secret"}, nil, 400, "poolId"},
+		"no node has all":    {doc{"executor": "render"}, missing("render"), 503, ""},
+		"full":               {doc{"executor": "rendr"}, &berth.Refusal{Code: berth.CodeNodeFull, Missing: []string{"rendr"}}, 503, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, func(d *api.Deps) {
+				if c.refusal != nil {
+					d.Starter = refusing{d.Starter, c.refusal}
+				}
+			})
+			ctx := t.Context()
+			for _, p := range []berth.Pool{{ID: "farm", Capabilities: []string{"never"}}, {ID: "secret", Tenants: []string{"acme"}}} {
+				_, err := h.scripts.DefinePool(ctx, p, false)
+				require.NoError(t, err)
+			}
+			r, err := h.scripts.RegisterNode(ctx, berth.NodeSpec{
+				ID: "n1", Kind: berth.NodeEngine, MaxConcurrentJobs: 1, Capabilities: []string{"gone", "render"},
+				Incarnation: berth.Incarnation{Host: "n1", PID: 1, StartedAt: 1},
+			}, lua.Registration{})
+			require.NoError(t, err)
+			_, err = h.scripts.WithdrawNode(ctx, "n1", r.Generation, berth.DepartureWithdrawn)
+			require.NoError(t, err)
+			waitFor(t, "the pools to be read", func() bool { return h.fleet.Writable() == nil && len(h.fleet.Snapshot().Pools) == 2 })
+			a := h.call(http.MethodPost, "/v1/executions", h.token("alice"), c.body)
+			require.Equal(t, c.status, a.status, string(a.body))
+			require.Equal(t, c.field, a.problem.Field, string(a.body))
+			if c.status != 400 {
+				require.NotEmpty(t, a.header.Get("Retry-After"))
+				return
+			}
+			require.Empty(t, a.header.Get("Retry-After"))
+			require.NoError(t, h.client.HSet(ctx, h.scripts.Keys().Guard(), "grace", time.Now().UnixMilli()).Err())
+			require.Equal(t, 503, h.call(http.MethodPost, "/v1/executions", h.token("alice"), c.body).status, "its nodes may not have registered again")
+		})
+	}
 }

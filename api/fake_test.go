@@ -141,48 +141,45 @@ func (s *fakeWorkflows) GetTurn(_ context.Context, turnID string) (berth.Turn, e
 }
 
 func (s *fakeWorkflows) SubmitExecution(
-	_ context.Context, in workflows.ExecutionInput,
+	_ context.Context, key string, in workflows.ExecutionInput,
 ) (workflows.ExecuteReply, bool, error) {
 	b, unlock := s.open()
 	defer unlock()
 	if b.failure != nil {
 		return workflows.ExecuteReply{}, false, b.failure
 	}
-	if ex, ok := b.executions[in.ExecutionID]; ok {
-		switch {
-		case ex.UserID != in.UserID:
-			return workflows.ExecuteReply{}, false, &berth.Error{Code: berth.CodeConflict, Field: "executionId", Message: "this id is taken"}
-		case ex.in.RequestHash != in.RequestHash:
+	if ex, ok := b.executions[key]; ok {
+		if ex.in.RequestHash != in.RequestHash {
 			return workflows.ExecuteReply{}, false, berth.Errorf(berth.CodeIdempotencyMismatch, "was used for another request")
 		}
 		return workflows.ExecuteReply{Status: berth.ExecutionWaiting}, true, nil // the outcome of the first update
 	}
-	b.executions[in.ExecutionID] = &storedExecution{in: in, Execution: berth.Execution{
+	b.executions[key] = &storedExecution{in: in, Execution: berth.Execution{
 		ID: in.ExecutionID, UserID: in.UserID, Executor: in.Executor, Status: berth.ExecutionWaiting, PoolID: in.Where.PoolID,
 	}}
 	return workflows.ExecuteReply{Status: berth.ExecutionWaiting}, false, nil
 }
 
-func (s *fakeWorkflows) GetExecution(_ context.Context, id string) (berth.Execution, error) {
+func (s *fakeWorkflows) GetExecution(_ context.Context, key string) (berth.Execution, error) {
 	b, unlock := s.open()
 	defer unlock()
 	if b.failure != nil {
 		return berth.Execution{}, b.failure
 	}
-	ex, ok := b.executions[id]
+	ex, ok := b.executions[key]
 	if !ok {
 		return berth.Execution{}, berth.Errorf(berth.CodeNotFound, "execution not found")
 	}
 	return ex.Execution, nil
 }
 
-func (s *fakeWorkflows) CancelExecution(_ context.Context, id string) error {
+func (s *fakeWorkflows) CancelExecution(_ context.Context, key string) error {
 	b, unlock := s.open()
 	defer unlock()
 	if b.failure != nil {
 		return b.failure
 	}
-	b.executions[id].Status = berth.ExecutionCancelled
+	b.executions[key].Status = berth.ExecutionCancelled
 	return nil
 }
 

@@ -190,9 +190,10 @@ func TestOperatorLists_AllUsers_PagedAndFiltered(t *testing.T) { // X8, X5
 		h.task(user, fmt.Sprint("t", i))
 		_, err := h.ledger.PutSession(t.Context(), berth.Session{ID: fmt.Sprint("s", i), UserID: user, SrcLang: "en", TgtLang: "es"})
 		require.NoError(t, err)
-		_, err = h.ledger.SaveExecution(t.Context(), berth.Execution{
+		e := berth.Execution{
 			ID: fmt.Sprint("e", i), UserID: user, Status: berth.ExecutionRunning, StartedAt: now.Add(time.Duration(i) * time.Second), DeadlineAt: now.Add(time.Hour),
-		})
+		}
+		_, err = h.ledger.SaveExecution(t.Context(), berth.ExecutionRow{Key: e.Ref().String(), Execution: e})
 		require.NoError(t, err)
 		h.credit(user, 1)
 	}

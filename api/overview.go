@@ -259,7 +259,7 @@ func (s *server) listExecutions(ctx context.Context, in *executionsInput) (*exec
 		return nil, err
 	}
 	return &executionsOutputBody{
-		Executions: convert(found, func(e berth.Execution) executionView { return *s.viewExecution(e) }), NextCursor: next,
+		Executions: convert(found, func(e berth.ExecutionRow) executionView { return *s.viewExecution(e) }), NextCursor: next,
 	}, nil
 }
 

@@ -110,13 +110,14 @@ func TestExecution_PoolOfOtherTenants_LooksUnknown(t *testing.T) { // B8, FF6
 	require.Equal(t, http.StatusAccepted, submit(x.acme, doc{"poolId": "own"}).status)
 	require.Equal(t, http.StatusAccepted, submit(x.operator, doc{"poolId": "own"}).status)
 	require.Equal(t, http.StatusAccepted, submit(x.umbrella, doc{}).status)
-	for name, d := range map[string]doc{
-		"by pool": {"poolId": "own"}, "by capability": {"requiredCapabilities": []string{"own"}}, "by executor": {"executor": "own"},
+	for field, d := range map[string]doc{
+		"poolId": {"poolId": "own"}, "requiredCapabilities[0]": {"requiredCapabilities": []string{"own"}}, "executor": {"executor": "own"},
 	} {
 		for _, token := range []string{x.umbrella, x.none} {
 			a := submit(token, d)
-			require.Equal(t, http.StatusServiceUnavailable, a.status, "%s: %s", name, a.body)
-			require.Equal(t, berth.CodeNoNode, a.problem.Code)
+			require.Equal(t, http.StatusBadRequest, a.status, "%s: %s", field, a.body)
+			require.Equal(t, field, a.problem.Field, "as of one that does not exist: see TestSubmit_UnknownCapability_NamesField")
+			require.Contains(t, a.problem.Detail, "check the name")
 		}
 	}
 

@@ -51,8 +51,8 @@ func New(base, token string) *Client {
 	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{}}
 }
 
-// OfUser returns a client whose calls for one task are for the task of this user. An operator needs it if several users have a task with
-// the same id. An empty id leaves the choice to the API.
+// OfUser returns a client whose calls for one task or execution are for that of this user. An operator needs it if several users have one
+// with the same id. An empty id leaves the choice to the API.
 func (c *Client) OfUser(userID string) *Client {
 	of := *c
 	of.owner = userID
@@ -222,7 +222,11 @@ func (c *Client) Cancel(ctx context.Context, taskID string) error {
 
 // taskPath returns the path of a task, or with a suffix of what belongs to it.
 func (c *Client) taskPath(taskID, suffix string) string {
-	path := "/v1/tasks/" + url.PathEscape(taskID) + suffix
+	return c.ownedPath("/v1/tasks/" + url.PathEscape(taskID) + suffix)
+}
+
+// ownedPath returns a path that names the user of OfUser, if there is one.
+func (c *Client) ownedPath(path string) string {
 	if c.owner != "" {
 		path += "?userId=" + url.QueryEscape(c.owner)
 	}

@@ -67,8 +67,10 @@ func TestClient_OfUser_CallsForOneTaskNameTheUser(t *testing.T) {
 	for user, query := range map[string]string{"": "", "a&b": "?userId=a%26b"} {
 		c := New(srv.URL, "t").OfUser(user)
 		for want, call := range map[string]func() error{
-			"GET /v1/tasks/t_1":    func() error { _, err := c.Get(t.Context(), "t_1"); return err },
-			"DELETE /v1/tasks/t_1": func() error { return c.Cancel(t.Context(), "t_1") },
+			"GET /v1/tasks/t_1":       func() error { _, err := c.Get(t.Context(), "t_1"); return err },
+			"DELETE /v1/tasks/t_1":    func() error { return c.Cancel(t.Context(), "t_1") },
+			"GET /v1/executions/e":    func() error { _, err := c.Execution(t.Context(), "e"); return err },
+			"DELETE /v1/executions/e": func() error { return c.CancelExecution(t.Context(), "e") },
 			"GET /v1/tasks/t_1/events": func() error {
 				for _, err := range c.Follow(t.Context(), "t_1", "") {
 					return err

@@ -11,7 +11,7 @@ import (
 
 // ExecutionSpec is the body of POST /v1/executions.
 type ExecutionSpec struct {
-	ExecutionID          string          `json:"executionId,omitempty" doc:"Your own id for the execution; retries with the same id are idempotent. Without it one is generated"`
+	ExecutionID          string          `json:"executionId,omitempty" doc:"Your own id for the execution, unique among your executions; retries with the same id are idempotent. Without it one is generated"`
 	Executor             string          `json:"executor" doc:"The executor to run: a capability of the node"`
 	Input                json.RawMessage `json:"input,omitempty" doc:"Input of the executor: any JSON, at most 256 KiB"`
 	PoolID               string          `json:"poolId,omitempty" doc:"The pool; by default all nodes with the executor and the required capabilities. Nodes of the pool are not checked for the executor"`
@@ -39,12 +39,14 @@ func (c *Client) Execute(ctx context.Context, e ExecutionSpec) (AcceptedExecutio
 
 // Execution returns an execution's status, attempts and output.
 func (c *Client) Execution(ctx context.Context, id string) (berth.Execution, error) {
-	return fetch[berth.Execution](ctx, c, http.MethodGet, executionPath(id), nil)
+	return fetch[berth.Execution](ctx, c, http.MethodGet, c.executionPath(id), nil)
 }
 
 // CancelExecution requests the cancellation of an execution. The error has HTTP status 409 if it has already ended.
 func (c *Client) CancelExecution(ctx context.Context, id string) error {
-	return c.call(ctx, http.MethodDelete, executionPath(id), nil, nil, nil)
+	return c.call(ctx, http.MethodDelete, c.executionPath(id), nil, nil, nil)
 }
 
-func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }
+func (c *Client) executionPath(id string) string {
+	return c.ownedPath("/v1/executions/" + url.PathEscape(id))
+}

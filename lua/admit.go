@@ -137,3 +137,32 @@ func (s *Scripts) EstimateWait(ctx context.Context, e Entry, limits ModelLimits)
 	w := Wait{Position: int(r.number()), Time: r.duration(), Paused: r.number() == 1}
 	return w, r.done()
 }
+
+// executionPlaces is in the keys of the places of executions where those of tasks have a queue or a service. No task has it.
+const executionPlaces = "+executions"
+
+func placesOf(ref berth.ExecutionRef) Places {
+	return Places{
+		Task: berth.TaskRef{UserID: ref.UserID, TaskID: ref.ExecutionID}, ServiceID: executionPlaces,
+		Queues: []berth.Queue{executionPlaces},
+	}
+}
+
+// AdmitExecution is AdmitTask for an execution: it is refused with TaskServiceFull where its user has limit unfinished ones.
+func (s *Scripts) AdmitExecution(ctx context.Context, ref berth.ExecutionRef, limit int) (AdmitReply, error) {
+	p := placesOf(ref)
+	return s.AdmitTask(ctx, Admission{
+		Task: p.Task, ServiceID: p.ServiceID, Queue: p.Queues[0], Limits: AdmissionLimits{Service: limit},
+	})
+}
+
+// KeepExecution keeps the place of an accepted execution for ttl.
+func (s *Scripts) KeepExecution(ctx context.Context, ref berth.ExecutionRef, ttl time.Duration) error {
+	p := placesOf(ref)
+	return s.KeepPlaces(ctx, p, p.Queues[0], ttl)
+}
+
+// RemoveExecution removes the place of an execution that has ended, or was not accepted.
+func (s *Scripts) RemoveExecution(ctx context.Context, ref berth.ExecutionRef) error {
+	return s.RemovePlaces(ctx, placesOf(ref))
+}

@@ -218,12 +218,22 @@ const (
 // when the slot was deleted with the generation. In a grace after Redis lost data it restores the slot, also on the new
 // generation of the same process; generation is the node's current one.
 func (s *Scripts) ConfirmNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, generation int64, err error) {
+	return s.confirm(ctx, a, ttl, false)
+}
+
+// RenewAssignment is ConfirmNodeSlot for a holder outside of berth: it restores a slot only if the node serves the pool and has a free
+// slot. Otherwise it returns AssignNone or AssignFull.
+func (s *Scripts) RenewAssignment(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, generation int64, err error) {
+	return s.confirm(ctx, a, ttl, true)
+}
+
+func (s *Scripts) confirm(ctx context.Context, a berth.Assignment, ttl time.Duration, check bool) (code string, generation int64, err error) {
 	k, assignment := s.keys, ""
 	if a.JobID == "" {
 		assignment = a.PoolID + "\n" + string(a.Strategy)
 	}
 	r := s.call(ctx, "confirm_node_slot", []string{k.Node(a.NodeID), k.NodeSlots(a.NodeID), k.Guard(), k.NodeLeases()},
-		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), assignment, millis(NodeGrace), s.epoch.Load())
+		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), assignment, millis(NodeGrace), s.epoch.Load(), flag(check))
 	return r.text(), number(r.text()), r.done()
 }
 

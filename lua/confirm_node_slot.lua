@@ -14,11 +14,14 @@
 -- ARGV[6] pool and strategy of the assignment, one per line, to be restored with the slot; '' for jobs
 -- ARGV[7] ms of grace to open where Redis may have lost leases
 -- ARGV[8] last epoch of the guard that the caller has seen
+-- ARGV[9] 1 to restore the slot only if the node serves the pool and has a free slot: the holder is not a workflow of berth
 --
 -- Returns {code, generation}: the node's current generation
---   OK    held
---   LOST  the lease expired or was released: another lease may have the slot
---   GONE  the node is unknown, dead, or another generation, and its slots are gone
+--   OK         held
+--   LOST       the lease expired or was released: another lease may have the slot; or it is not restored, because the pool is not known
+--   GONE       the node is unknown, dead, or another generation, and its slots are gone
+--   NODE_FULL  it is not restored: the node has no free slot
+--   NO_NODE    it is not restored: the node does not serve the pool
 
 -- include guard
 -- include fleet
@@ -38,6 +41,17 @@ if node.generation ~= generation and not (forgotten and redis.call('HGET', key, 
 end
 local expiry = redis.call('ZSCORE', slots, lease)
 if not forgotten and not (expiry and tonumber(expiry) > now) then return { 'LOST', node.generation } end
+if ARGV[9] == '1' and not (expiry and tonumber(expiry) > now) then
+  local pool, pools = string.match(ARGV[6], '^[^\n]*'), '\n' .. pools_of_class(stem, node.class) .. '\n'
+  if not string.find(pools, '\n' .. pool .. '\n', 1, true) then
+    local capabilities = '\n' .. spec_of(stem, id).capabilities .. '\n'
+    if redis.call('HEXISTS', stem .. 'config:pools', pool) == 1 then return { 'NO_NODE', node.generation } end
+    for capability in string.gmatch(pool, '[^+]+') do -- a pool without indexes is named by its capabilities
+      if not string.find(capabilities, '\n' .. capability .. '\n', 1, true) then return { 'LOST', node.generation } end
+    end
+  end
+  if leases_of(node, now) >= node.max then return { 'NODE_FULL', node.generation } end
+end
 
 if not wait then grace(guard, now, open, known) end
 redis.call('ZADD', slots, now + ttl, lease)

@@ -152,6 +152,9 @@ func (k Keys) Outbox() string { return k.stem() + "outbox" }
 // Capabilities is the hash of how many registered nodes have each capability.
 func (k Keys) Capabilities() string { return k.stem() + "capabilities" }
 
+// KnownCapabilities is the sorted set of the capabilities that nodes have had, scored by when a node last registered with them.
+func (k Keys) KnownCapabilities() string { return k.Capabilities() + ":known" }
+
 // PoolMembers is the set of a pool's nodes.
 func (k Keys) PoolMembers(poolID string) string { return k.stem() + "pool:" + poolID + ":members" }
 

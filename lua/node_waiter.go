@@ -24,8 +24,9 @@ const waiterPrefix = "execution/x/"
 
 // NodeWaiter is an attempt of an execution that waits for a node in its workflow.
 type NodeWaiter struct {
-	UserID, ExecutionID string
-	Attempt             int // from 1
+	UserID      string
+	ExecutionID string // its key: see berth.ExecutionRow
+	Attempt     int    // from 1
 }
 
 // ID returns the id of the waiter, which the include handover explains.
@@ -48,7 +49,8 @@ func ParseNodeWaiter(id string) (NodeWaiter, error) {
 	if err != nil {
 		return NodeWaiter{}, fmt.Errorf("user of waiter %q: %w", id, err)
 	}
-	execution, attempt, _ := strings.Cut(f[4], ":")
+	colon := max(strings.LastIndexByte(f[4], ':'), 0)
+	execution, attempt := f[4][:colon], strings.TrimPrefix(f[4][colon:], ":")
 	n, err := strconv.Atoi(attempt)
 	if err != nil {
 		return NodeWaiter{}, fmt.Errorf("attempt of waiter %q: %w", id, err)

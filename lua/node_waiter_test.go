@@ -2,6 +2,8 @@ package lua_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -280,5 +282,149 @@ func TestHandover_SeveralCapabilities_NodeHasAll(t *testing.T) {
 		require.Equal(t, lua.AssignWaiting, c.join(both, c.queued("u", "w1", func(q *lua.Queued) { q.Listed = true })).Code)
 		require.Empty(t, c.next("n2", "x2"))
 		require.Equal(t, []string{"w1"}, c.next("n1", "x1"))
+	})
+}
+
+// FA7: the waiters of the executions of two users with the same id are different, and those of an earlier version are still read.
+func TestNodeWaiter_Keys_RoundTrip(t *testing.T) {
+	t.Parallel()
+	ids := map[string]bool{}
+	for _, user := range []string{"alice", "bob", "a:b", "https://login.example/u/42", "用户🚢"} {
+		for _, key := range []string{berth.ExecutionRef{UserID: user, ExecutionID: "e1"}.String(), "e1"} {
+			w := lua.NodeWaiter{UserID: user, ExecutionID: key, Attempt: 12}
+			got, err := lua.ParseNodeWaiter(w.ID())
+			require.NoError(t, err)
+			require.Equal(t, w, got)
+			require.False(t, ids[w.ID()])
+			ids[w.ID()] = true
+		}
+	}
+	for _, bad := range []string{"", "execution/x/alice/1/e1", "execution/x/alice/1/e1:", "execution/x/alice/1/e1:x", "execution/x/%/1/e1:1", "task/x/alice/1/e1:1"} {
+		_, err := lua.ParseNodeWaiter(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+// FA5: however many pools wait that no free node serves, a pool with a free node gets it: from a release or a heartbeat of the node, and
+// from one sweep.
+func TestHandover_ManyOtherPoolsWait_DoNotHideServedOne(t *testing.T) { // B1
+	t.Parallel()
+	const others = 1100
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		register(t, s, spec("busy", slots(1), can("x")))
+		n1 := register(t, s, spec("n1", slots(1), can("mine", "a", "b")))
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{PoolID: "mine"}, c.queued("u", "x1")).Code)
+		for i := range others {
+			d, err := s.JoinWaiting(t.Context(), lua.Choice{PoolID: fmt.Sprint("other", i)}, c.queued("u", fmt.Sprint("o", i)))
+			require.NoError(t, err)
+			require.Equal(t, lua.AssignWaiting, d.Code)
+			// The pools of combinations that n1 does not have begin with a capability that it has.
+			both := lua.Choice{PoolID: fmt.Sprintf("a+z%04d", i), Required: []string{"a", fmt.Sprintf("z%04d", i)}}
+			d, err = s.JoinWaiting(t.Context(), both, c.queued("u", fmt.Sprint("l", i), func(q *lua.Queued) { q.Listed = true }))
+			require.NoError(t, err)
+			require.Equal(t, lua.AssignWaiting, d.Code)
+		}
+		mine := func(ids ...string) {
+			for _, id := range ids {
+				d, err := s.JoinWaiting(t.Context(), lua.Choice{PoolID: "mine"}, c.queued("u", id))
+				require.NoError(t, err)
+				require.Equal(t, lua.AssignWaiting, d.Code)
+			}
+		}
+		mine("m1", "m2", "m3")
+		require.Equal(t, []string{"m1"}, c.next("n1", "x1"), "by a release")
+		require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().NodeSlots("n1"), redis.Z{Score: 1, Member: "execution:m1:1"}).Err())
+		c.handed = nil
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", n1.Generation, berth.NodeLoad{}))
+		require.Equal(t, []string{"m2"}, c.handed, "by a heartbeat")
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}))
+		require.Empty(t, c.next("n1", "m2"))
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{}))
+		for sweeps := 0; len(c.handed) == 0; sweeps++ {
+			require.Less(t, sweeps, 4, "by a sweep, of which each looks at about a thousand pools")
+			require.NoError(t, s.SweepWaiting(t.Context()))
+		}
+		require.Equal(t, []string{"m3"}, c.handed)
+
+		both := lua.Choice{PoolID: "a+b", Required: []string{"a", "b"}}
+		d, err := s.JoinWaiting(t.Context(), both, c.queued("u", "both", func(q *lua.Queued) { q.Listed = true }))
+		require.NoError(t, err)
+		require.Equal(t, lua.AssignWaiting, d.Code)
+		handed := c.next("n1", "m3")
+		for beats := 0; len(handed) == 0; beats++ {
+			require.Less(t, beats, 2*others/64, "each looks at the next ones of its capability")
+			require.Equal(t, lua.NodeOK, beat(t, s, "n1", n1.Generation, berth.NodeLoad{}))
+			handed = c.handed
+		}
+		require.Equal(t, []string{"both"}, handed)
+		require.Zero(t, s.Redis().HExists(t.Context(), s.Keys().WaitingPools()+":listed", "a+b").Val())
+		require.EqualValues(t, others, s.Redis().ZScore(t.Context(), s.Keys().WaitingPools()+":anchors", "a").Val())
+	})
+}
+
+// FA6: waiters that may not use a free node, because it failed them, do not hide those behind them that may.
+func TestHandover_ManyExcludeTheNode_NextOneGetsIt(t *testing.T) { // B1
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		register(t, s, spec("n1", slots(1)))
+		register(t, s, spec("n2", slots(1)))
+		for _, e := range []string{"x1", "x2"} {
+			require.Equal(t, lua.AssignOK, c.join(lua.Choice{Strategy: berth.StrategyAffinity, Own: "n" + e[1:]}, c.queued("u", e)).Code)
+		}
+		for i := range 120 {
+			failed := c.queued(fmt.Sprint("user", i%12), fmt.Sprint("f", i), func(q *lua.Queued) { q.Attempt = 2 })
+			require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{Excluded: []string{"n1"}}, failed).Code)
+		}
+		c.waits("user0", "last", "after")
+		require.Equal(t, []string{"last"}, c.next("n1", "x1"))
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}))
+		require.Empty(t, c.next("n1", "last"))
+		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{}))
+		require.NoError(t, s.SweepWaiting(t.Context()))
+		require.Equal(t, []string{"after"}, c.handed, "by a sweep")
+		require.Len(t, c.next("n2", "x2"), 1)
+		require.Equal(t, "f0", c.handed[0])
+	})
+}
+
+// FA11: waiters whose requests Redis has lost are removed, wherever they are; those behind them get the node in their order.
+func TestHandover_RequestsLost_OthersAreServed(t *testing.T) { // B1
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		for name, lost := range map[string][]string{
+			"first": {"a1"}, "second": {"a2"}, "several": {"a1", "a2", "b1"}, "all of a user": {"b1", "b2"}, "all but the last": {"a1", "a2", "b1"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				c := newCrowd(t, s)
+				node, pool := "n-"+strings.ReplaceAll(name, " ", "-"), "p-"+strings.ReplaceAll(name, " ", "-")
+				register(t, s, spec(node, slots(1), can(pool)))
+				id := func(e string) string { return pool + e }
+				require.Equal(t, lua.AssignOK, c.join(lua.Choice{PoolID: pool}, c.queued("u", id("first"))).Code)
+				left := []string{}
+				for _, e := range []string{"a1", "b1", "a2", "b2", "a3"} {
+					user := map[byte]string{'a': "alice", 'b': "bob"}[e[0]]
+					require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{PoolID: pool}, c.queued(user, id(e))).Code)
+					if !slices.Contains(lost, e) {
+						left = append(left, e)
+					}
+				}
+				for _, e := range lost {
+					user := map[byte]string{'a': "alice", 'b': "bob"}[e[0]]
+					w := lua.NodeWaiter{UserID: user, ExecutionID: id(e), Attempt: 1}
+					require.EqualValues(t, 1, s.Redis().HDel(t.Context(), s.Keys().WaitingPools()+":requests", w.ID()).Val())
+				}
+				var served []string
+				for last := id("first"); len(served) < len(left); {
+					handed := c.next(node, last)
+					require.Len(t, handed, 1)
+					last = handed[0]
+					served = append(served, strings.TrimPrefix(last, pool))
+				}
+				require.ElementsMatch(t, left, served)
+				require.Zero(t, s.Redis().ZCard(t.Context(), s.Keys().PoolWaiting(pool)).Val())
+			})
+		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,6 +94,19 @@ func (s *Scripts) FindPool(ctx context.Context, poolID string) (p berth.Pool, ok
 		return p, false, fmt.Errorf("read pool %s: %w", poolID, err)
 	}
 	return p, true, nil
+}
+
+// KnowsCapability reports whether a node has registered with a capability, also if that node is forgotten. The 10,000 that were
+// registered last are kept.
+func (s *Scripts) KnowsCapability(ctx context.Context, capability string) (bool, error) {
+	err := s.rdb.ZScore(ctx, s.keys.KnownCapabilities(), capability).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read capability: %w", err)
+	}
+	return true, nil
 }
 
 // MissingCapabilities returns the capabilities of the list that no registered node has.

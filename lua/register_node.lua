@@ -109,6 +109,7 @@ redis.call('ZREM', dead, id)
 node.generation, node.state, node.hold, node.max, node.zone, node.host = whole(generation), 'ready', held, slots, zone, hostname
 count_capabilities(stem, counted_before, '-1')
 count_capabilities(stem, capabilities, '1')
+remember_capabilities(stem, capabilities, now)
 
 local leases = purge(stem, node, now)
 settle(stem, node, leases)

@@ -23,9 +23,23 @@ for _, waiter in ipairs(late) do
   redis.call('ZADD', waiting .. ':promoted', whole(now + NOTIFY_AGAIN), waiter)
   handed[#handed + 1] = waiter
 end
-local pools, all = {}, redis.call('ZRANGE', waiting, 0, MAX_STEPS - 1, 'WITHSCORES')
+-- All of up to some hundred pools with waiters are considered, of more these many in turns: those in which a node is free.
+local PAGE = 1000
+local page = redis.call('ZSCAN', waiting, redis.call('HGET', waiting .. ':state', 'sweep') or '0', 'COUNT', PAGE)
+if page[1] == '0' then
+  redis.call('HDEL', waiting .. ':state', 'sweep')
+else
+  redis.call('HSET', waiting .. ':state', 'sweep', page[1])
+end
+choosing.changes().purge_due(stem, now, MAX_DEAD)
+choosing.changes().purge_marks(stem, now, MAX_DEAD)
+local pools, all = {}, page[2]
 for i = 1, #all, 2 do
-  if redis.call('HEXISTS', waiting .. ':listed', all[i]) == 0 then
+  forget_expired(pool_room(all[i]))
+  local required = redis.call('HGET', waiting .. ':listed', all[i])
+  if required then -- its waiters need a list of nodes
+    anchor(all[i], required) -- an earlier version may have entered it
+  elseif redis.call('EXISTS', pool_key(stem, all[i], 'open')) == 1 then
     pools[#pools + 1] = all[i]
     pools[#pools + 1] = all[i + 1]
   end

@@ -229,6 +229,11 @@ func jobSpec(requestID string, f berth.Finalize) client.JobSpec {
 	return client.JobSpec{RequestID: requestID, Segment: client.Segment{Text: "hello"}, Finalize: f}
 }
 
+// executionRun is the id of the workflow of an execution of alice.
+func executionRun(id string) string {
+	return workflows.ExecutionWorkflowID(workflows.ExecutionKey(berth.ExecutionRef{UserID: "alice", ExecutionID: id}))
+}
+
 // submit starts an execution as the API does, and returns the reply.
 func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...func(*workflows.ExecutionInput)) (workflows.ExecuteReply, error) {
 	t.Helper()
@@ -242,7 +247,7 @@ func submit(t *testing.T, c temporalclient.Client, id, executor string, set ...f
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	start := c.NewWithStartWorkflowOperation(temporalclient.StartWorkflowOptions{
-		ID: workflows.ExecutionWorkflowID(id), TaskQueue: workflows.TaskQueueExecutions,
+		ID: executionRun(id), TaskQueue: workflows.TaskQueueExecutions,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
 		WorkflowTaskTimeout:      5 * time.Second,
@@ -266,7 +271,7 @@ func ended(t *testing.T, c temporalclient.Client, id string) (current berth.Exec
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
-	err := c.GetWorkflow(ctx, workflows.ExecutionWorkflowID(id), "").Get(ctx, &current)
+	err := c.GetWorkflow(ctx, executionRun(id), "").Get(ctx, &current)
 	var app *temporal.ApplicationError
 	var canceled *temporal.CanceledError
 	switch {
@@ -282,7 +287,7 @@ func ended(t *testing.T, c temporalclient.Client, id string) (current berth.Exec
 
 func executionStatus(t *testing.T, c temporalclient.Client, id string) (current berth.Execution) {
 	t.Helper()
-	v, err := c.QueryWorkflow(t.Context(), workflows.ExecutionWorkflowID(id), "", workflows.QueryExecution)
+	v, err := c.QueryWorkflow(t.Context(), executionRun(id), "", workflows.QueryExecution)
 	if err == nil {
 		require.NoError(t, v.Get(&current))
 	}

@@ -228,7 +228,7 @@ func (b *tab) visitAll(s *stack, turn string) {
 		}
 		for _, view := range []string{
 			"", "/fleet", "/fleet/tokyo-1", "/pools", "/pools/translate%3Aen-es", "/models", "/tasks", "/turns", "/turns/" + turn, "/sessions",
-			"/executions", "/executions/" + execution.ExecutionID, "/conferences", "/conferences/8681230001", "/accounts", "/accounts/carol", "/usage", "/audit", "/reconciliation",
+			"/executions", "/executions/alice/" + execution.ExecutionID, "/conferences", "/conferences/8681230001", "/accounts", "/accounts/carol", "/usage", "/audit", "/reconciliation",
 		} {
 			b.visit(s, view)
 			b.do(chromedp.Reload())

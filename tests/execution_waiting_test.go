@@ -57,7 +57,7 @@ func manyExecutionsWait(t *testing.T, n, served int, loseRedis bool) {
 	t.Logf("%d executions accepted in %s", n, time.Since(began).Round(time.Millisecond))
 	_, err = submit(t, c, "cancelled", "wait", longer)
 	require.NoError(t, err)
-	require.NoError(t, c.CancelWorkflow(t.Context(), workflows.ExecutionWorkflowID("cancelled"), ""))
+	require.NoError(t, c.CancelWorkflow(t.Context(), executionRun("cancelled"), ""))
 	require.Equal(t, berth.ExecutionCancelled, ended(t, c, "cancelled").Status)
 	status, body := s.send(http.MethodGet, "/v1/executions/w0", s.token("alice"), nil)
 	require.Equal(t, http.StatusOK, status)
@@ -130,7 +130,7 @@ func (e *engine) keepBeating(ctx context.Context) {
 
 func historyLength(t *testing.T, c temporalclient.Client, execution string) int64 {
 	t.Helper()
-	d, err := c.DescribeWorkflowExecution(t.Context(), workflows.ExecutionWorkflowID(execution), "")
+	d, err := c.DescribeWorkflowExecution(t.Context(), executionRun(execution), "")
 	require.NoError(t, err)
 	return d.GetWorkflowExecutionInfo().GetHistoryLength()
 }

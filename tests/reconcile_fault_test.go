@@ -50,7 +50,7 @@ func TestReconcile_DefaultTimes_TerminatedWorkCorrected(t *testing.T) {
 
 		began := time.Now()
 		for _, id := range []string{
-			alices(acc.TaskID), workflows.ExecutionWorkflowID("x1"), workflows.TurnWorkflowID(turn.TurnID), workflows.ConferenceWorkflowID(open.E164),
+			alices(acc.TaskID), executionRun("x1"), workflows.TurnWorkflowID(turn.TurnID), workflows.ConferenceWorkflowID(open.E164),
 		} {
 			require.NoError(t, s.temporal().TerminateWorkflow(t.Context(), id, "", "by a user of the Temporal UI"))
 		}

@@ -105,6 +105,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.ConfirmSlotsActivity:      turns.ConfirmSlots,
 			workflows.ReleaseSlotsActivity:      turns.ReleaseSlots,
 			workflows.CheckAvailabilityActivity: turns.CheckAvailability,
+			workflows.CheckTemporalActivity:     executions.CheckTemporal,
 			workflows.FinalizeTurnActivity:      turns.FinalizeTurn,
 			workflows.PublishTurnActivity:       turns.PublishTurn,
 		},
@@ -120,10 +121,11 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		upgrades:  workflow.VersioningBehaviorPinned,
 		workflows: map[string]any{workflows.ExecutionWorkflow: workflows.Execution},
 		activities: map[string]any{
-			workflows.AssignNodeActivity:   executions.AssignNode,
-			workflows.ConfirmNodeActivity:  executions.ConfirmNode,
-			workflows.ReleaseNodeActivity:  executions.ReleaseNode,
-			workflows.LeaveWaitingActivity: executions.LeaveWaiting,
+			workflows.AssignNodeActivity:    executions.AssignNode,
+			workflows.ConfirmNodeActivity:   executions.ConfirmNode,
+			workflows.ReleaseNodeActivity:   executions.ReleaseNode,
+			workflows.LeaveWaitingActivity:  executions.LeaveWaiting,
+			workflows.CheckTemporalActivity: executions.CheckTemporal,
 
 			workflows.SaveExecutionActivity: executions.SaveExecution,
 		},

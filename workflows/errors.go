@@ -3,11 +3,13 @@ package workflows
 import (
 	"errors"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
 
 	"berth"
 )
@@ -77,6 +79,34 @@ func clipText(text string, limit int) string {
 func unresponsive(err error) bool {
 	timeout, ok := errors.AsType[*temporal.TimeoutError](err)
 	return ok && timeout.TimeoutType() != enums.TIMEOUT_TYPE_START_TO_CLOSE
+}
+
+const (
+	// outageMargin is how much later than the end of an outage of Temporal its timeouts may be noticed.
+	outageMargin = 10 * time.Second
+	// maxOutages bounds how often work that was lost in an outage of Temporal runs again without being counted.
+	maxOutages = 10
+	// checkOutageFor is how long it is tried to find out whether there was one.
+	checkOutageFor = 5 * time.Second
+)
+
+// outageError describes the end of work in an outage of Temporal.
+const outageError = "Temporal was unavailable, so that the outcome on the node is unknown"
+
+// inOutage reports whether work has ended because Temporal, and not the node, was unavailable. within is how long the node may take to
+// accept the work, or between heartbeats.
+func inOutage(ctx workflow.Context, err error, within time.Duration) bool {
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	reported := ok && app.Type() == string(berth.CodeInterrupted)
+	if !reported && !unresponsive(err) || workflow.GetVersion(ctx, versionOutage, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return false
+	}
+	if reported {
+		return true
+	}
+	began := workflow.Now(ctx)
+	available, err := untilTime[Availability](ctx, began.Add(checkOutageFor), attemptTimeout, CheckTemporalActivity)
+	return err == nil && available.For-workflow.Now(ctx).Sub(began) < within+outageMargin
 }
 
 // permanent reports whether the node rejected the work itself, so that every node would.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -40,7 +41,10 @@ type execution struct {
 	slot   nodeSlot
 	waits  bool // in the room of its pool
 	unsure bool // it may be in the room: the reply to the last attempt was lost
+	cut    bool // it may be in the room: it was cancelled, or refused, before the reply to the last attempt
 	woken  bool // by a signal, since the last attempt to get a node
+	// readmit: nodes that failed it are eligible where no other node could do the work.
+	readmit bool
 
 	submission submission      // reply to the execute update
 	decision   ExecuteReply    // that the update returns
@@ -148,7 +152,7 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 		WaitForCancellation: true,
 		Summary:             e.in.Executor,
 	}), berth.ActivityExecute, berth.ExecuteInput{
-		ExecutionID: e.in.ExecutionID, Executor: e.in.Executor, Attempt: len(e.state.Attempts), Input: e.in.Input,
+		UserID: e.in.UserID, ExecutionID: e.in.ExecutionID, Executor: e.in.Executor, Attempt: len(e.state.Attempts), Input: e.in.Input,
 	})
 	e.await(ctx, act)
 	if !act.IsReady() {
@@ -156,7 +160,11 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 	}
 	var out berth.ExecuteOutput
 	if err := act.Get(ctx, &out); err != nil {
-		e.state.Attempts[len(e.state.Attempts)-1].Error = attemptError(err)
+		attempt := &e.state.Attempts[len(e.state.Attempts)-1]
+		attempt.Error = attemptError(err)
+		if attempt.Lost = ctx.Err() == nil && e.outages() < maxOutages && inOutage(ctx, err, nodeHeartbeatTimeout); attempt.Lost {
+			attempt.Error = outageError
+		}
 		e.slot.unresponsive = unresponsive(err)
 		return nil, err
 	}
@@ -198,6 +206,7 @@ func (e *execution) left(ctx workflow.Context) time.Duration {
 
 // failover handles a node's failure. It returns nil if another node is to be tried, and otherwise the execution's error.
 func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error) error {
+	last := e.state.Attempts[len(e.state.Attempts)-1]
 	switch {
 	case ctx.Err() != nil:
 		return temporal.NewCanceledError()
@@ -205,14 +214,26 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 		return refuse(berth.CodeInvalid, attemptError(err))
 	case e.left(ctx) <= 0:
 		return refuse(berth.CodeDeadlineExceeded, "the execution did not finish before its deadline")
-	case !reply.EnableFailover || len(e.state.Attempts) > reply.MaxRetries:
+	case !reply.EnableFailover || !last.Lost && e.state.Failures() > reply.MaxRetries:
 		return refuse(berth.CodeNodeFailed,
-			fmt.Sprintf("attempt %d failed, on %s: %s", len(e.state.Attempts), reply.NodeID, attemptError(err)))
+			fmt.Sprintf("attempt %d failed, on %s: %s", max(e.state.Failures(), 1), reply.NodeID, last.Error))
 	}
 	e.release(ctx)
 	e.changeStatus(ctx, berth.ExecutionWaiting)
-	e.failed = append(e.failed, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation})
+	if !last.Lost {
+		e.failed = append(e.failed, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation})
+	}
 	return nil
+}
+
+// outages returns the number of attempts that were lost in outages.
+func (e *execution) outages() (n int) {
+	for _, a := range e.state.Attempts {
+		if a.Lost {
+			n++
+		}
+	}
+	return n
 }
 
 // accept writes the row of an execution that has been accepted. Its work begins meanwhile; the update returns when there is a row.
@@ -226,11 +247,16 @@ func (e *execution) accept(ctx workflow.Context) {
 	})
 }
 
+// executionKey returns the key of this execution, also of one that began when ids were unique among all users.
+func executionKey(ctx workflow.Context) string {
+	return strings.TrimPrefix(workflow.GetInfo(ctx).WorkflowExecution.ID, ExecutionPrefix)
+}
+
 // save writes the row of the execution, even when it is cancelled.
 func (e *execution) save(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	row := e.state
+	row := berth.ExecutionRow{Key: executionKey(ctx), Execution: e.state}
 	row.Output = nil
 	if _, err := untilDone[noResult](ctx, SaveExecutionActivity, row); err != nil { // unreachable: retried until it succeeds
 		workflow.GetLogger(ctx).Error("execution not written", "error", err)

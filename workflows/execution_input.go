@@ -51,12 +51,14 @@ type AssignInput struct {
 	Where berth.Requirements `json:"where"`
 	// Failed are generations that failed the work. Their nodes are excluded until they have registered again.
 	Failed []NodeRef `json:"failed,omitempty"`
+	// Readmit makes them eligible where no other node could do the work.
+	Readmit bool `json:"readmit,omitempty"`
 	// The attempt of the execution, which waits for a node if it gets none; Left at most. Since is when the execution began.
-	UserID      string        `json:"userId"`
-	ExecutionID string        `json:"executionId"`
-	Attempt     int           `json:"attempt"`
-	Since       time.Time     `json:"since"`
-	Left        time.Duration `json:"left"`
+	UserID  string        `json:"userId"`
+	Key     string        `json:"key"` // of the execution
+	Attempt int           `json:"attempt"`
+	Since   time.Time     `json:"since"`
+	Left    time.Duration `json:"left"`
 	// Accepted executions also wait while no node is eligible.
 	Accepted bool `json:"accepted,omitempty"`
 }

@@ -14,12 +14,14 @@ const (
 	// minAssignPause and maxAssignPause bound the pause between two attempts to reach Redis.
 	minAssignPause = 200 * time.Millisecond
 	maxAssignPause = 5 * time.Second
-	// excludeFailedFor is how long a node that failed the execution is excluded while no other node is eligible: it may be
-	// the only one.
+	// excludeFailedFor is how long a node that failed the execution is excluded at least. Then it is eligible again unless
+	// another node could do the work.
 	excludeFailedFor = 10 * time.Second
 	// leaveFor is how long it is tried to remove an execution that no longer waits. It would be removed at its deadline, and a node
 	// that is reserved for it after seconds.
 	leaveFor = time.Minute
+	// leaveCutFor is the same for one that was cancelled or refused before it was known whether it waits.
+	leaveCutFor = 2 * time.Second
 	// restoreSlotFor is how long the slot is restored after Redis lost data. It exceeds the heartbeat interval of engines,
 	// because a node registers again with its next heartbeat. restoreSlotPause is the pause between two attempts; a node
 	// that has registered again receives no new work for longer than that.
@@ -44,9 +46,12 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 	since, pause := workflow.Now(ctx), minAssignPause
 	for {
 		e.woken = false
+		excluded := excludeFailedFor - workflow.Now(ctx).Sub(since)
+		e.readmit = excluded <= 0
 		reply, err := e.assign(ctx)
 		code, accepted := refusalCode(err), e.isAccepted()
 		e.waits, e.unsure = code == berth.CodeNodeFull || code == berth.CodeNoNode && accepted, code == berth.CodeUnavailable && accepted
+		e.cut = code == berth.CodeUnavailable && !accepted || temporal.IsCanceledError(err)
 		if !accepted && e.submission.refusal == nil {
 			e.settle(ctx, reply, err)
 		}
@@ -68,7 +73,7 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 			return reply, e.continueAsNew(ctx)
 		}
 		if e.waits && !all {
-			err, pause = e.wait(ctx, left), minAssignPause
+			err, pause = e.wait(ctx, left, excluded), minAssignPause
 		} else {
 			err, pause = workflow.Sleep(ctx, min(pause, left)), min(2*pause, maxAssignPause)
 		}
@@ -78,11 +83,14 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 	}
 }
 
-// wait returns when a node may be reserved for the execution, at the latest after left, and earlier where nodes are excluded that
-// failed it.
-func (e *execution) wait(ctx workflow.Context, left time.Duration) error {
+// wait returns when a node may be reserved for the execution, at the latest after left. Where nodes are excluded that failed it, it
+// returns when that may end: after excluded, and then regularly, because another node that could do the work may have been lost.
+func (e *execution) wait(ctx workflow.Context, left, excluded time.Duration) error {
 	if len(e.failed) > 0 {
-		left = min(left, excludeFailedFor)
+		if excluded <= 0 {
+			excluded = excludeFailedFor
+		}
+		left = min(left, excluded)
 	}
 	_, err := workflow.AwaitWithTimeout(ctx, left, func() bool { return e.woken })
 	return err
@@ -90,12 +98,18 @@ func (e *execution) wait(ctx workflow.Context, left time.Duration) error {
 
 // leave removes the execution from the room of its pool, also when it is cancelled.
 func (e *execution) leave(ctx workflow.Context) {
-	if !e.waits && (!e.unsure || workflow.GetVersion(ctx, versionLeaveUnsure, workflow.DefaultVersion, 1) != 1) {
+	within := leaveFor
+	switch {
+	case e.waits:
+	case e.unsure && workflow.GetVersion(ctx, versionLeaveUnsure, workflow.DefaultVersion, 1) == 1:
+	case e.cut && workflow.GetVersion(ctx, versionLeaveCut, workflow.DefaultVersion, 1) == 1:
+		within = leaveCutFor // a retry of a refused submission begins when this run has ended
+	default:
 		return
 	}
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	if _, err := untilTime[noResult](ctx, workflow.Now(ctx).Add(leaveFor), attemptTimeout, LeaveWaitingActivity, e.assignInput(ctx)); err != nil {
+	if _, err := untilTime[noResult](ctx, workflow.Now(ctx).Add(within), attemptTimeout, LeaveWaitingActivity, e.assignInput(ctx)); err != nil {
 		workflow.GetLogger(ctx).Warn("waiting execution not removed; it expires", "error", err)
 	}
 }
@@ -145,8 +159,8 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 func (e *execution) assignInput(ctx workflow.Context) AssignInput {
 	attempt := len(e.state.Attempts) + 1
 	return AssignInput{
-		Where: e.in.Where, Failed: e.failed,
-		UserID: e.in.UserID, ExecutionID: e.in.ExecutionID, Attempt: attempt, Since: e.state.StartedAt, Left: e.left(ctx),
+		Where: e.in.Where, Failed: e.failed, Readmit: e.readmit,
+		UserID: e.in.UserID, Key: executionKey(ctx), Attempt: attempt, Since: e.state.StartedAt, Left: e.left(ctx),
 		Accepted: e.isAccepted(),
 	}
 }

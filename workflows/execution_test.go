@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -28,11 +29,13 @@ type run struct {
 	assigns      []workflows.AssignInput
 	confirms     []workflows.HeldSlot
 	released     []string // lease ids
-	saved        []berth.Execution
+	saved        []berth.ExecutionRow
 	save         func(n int) error
 	unresponsive []bool // of released, whether the node was unresponsive
 	left         []workflows.AssignInput
 	executed     []berth.ExecuteInput
+	reached      time.Duration // for how long the worker has reached Temporal
+	checks       int
 	assign       func(n int, in workflows.AssignInput) (workflows.AssignReply, error)
 	confirm      func(n int) error
 	execute      func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error)
@@ -44,6 +47,7 @@ func newRun(t *testing.T) *run {
 	var suite testsuite.WorkflowTestSuite
 	r := &run{t: t, env: suite.NewTestWorkflowEnvironment()}
 	r.env.SetTestTimeout(20 * time.Second)
+	r.env.SetStartWorkflowOptions(client.StartWorkflowOptions{ID: workflows.ExecutionWorkflowID("alice:x1"), TaskQueue: workflows.TaskQueueExecutions})
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		return workflows.AssignReply{
 			Assignment: berth.Assignment{
@@ -53,7 +57,7 @@ func newRun(t *testing.T) *run {
 		}, nil
 	}
 	r.confirm = func(int) error { return nil }
-	r.save = func(int) error { return nil }
+	r.save, r.reached = func(int) error { return nil }, time.Hour
 	r.execute = func(_ context.Context, _ int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 		return berth.ExecuteOutput{Output: in.Input}, nil
 	}
@@ -73,9 +77,13 @@ func newRun(t *testing.T) *run {
 		r.unresponsive = append(r.unresponsive, a.Unresponsive)
 		return nil
 	})
-	register(workflows.SaveExecutionActivity, func(_ context.Context, e berth.Execution) error {
+	register(workflows.SaveExecutionActivity, func(_ context.Context, e berth.ExecutionRow) error {
 		r.saved = append(r.saved, e)
 		return r.save(len(r.saved))
+	})
+	register(workflows.CheckTemporalActivity, func(context.Context) (workflows.Availability, error) {
+		r.checks++
+		return workflows.Availability{For: r.reached}, nil
 	})
 	register(workflows.LeaveWaitingActivity, func(_ context.Context, in workflows.AssignInput) error {
 		r.left = append(r.left, in)
@@ -91,7 +99,7 @@ func newRun(t *testing.T) *run {
 }
 
 func leaseOf(in workflows.AssignInput) string {
-	return fmt.Sprintf("execution:%s:%d", in.ExecutionID, in.Attempt)
+	return fmt.Sprintf("execution:%s:%d", in.Key, in.Attempt)
 }
 
 func (r *run) submit(hash, id string, a *updateResult[workflows.ExecuteReply]) {
@@ -167,17 +175,17 @@ func TestExecution_NodeHasCapacity_RunsOnIt(t *testing.T) { // S8
 	require.Equal(t, berth.StrategyPowerOfTwo, is.Strategy)
 	require.False(t, is.EndedAt.IsZero())
 	require.Equal(t, []workflows.AssignInput{{
-		Where: executionInput().Where, UserID: "alice", ExecutionID: "x1", Attempt: 1, Since: is.StartedAt, Left: 10 * time.Minute,
+		Where: executionInput().Where, UserID: "alice", Key: "alice:x1", Attempt: 1, Since: is.StartedAt, Left: 10 * time.Minute,
 	}}, r.assigns)
 	require.Len(t, r.confirms, 1)
 	require.Equal(t, time.Minute+10*time.Second, r.confirms[0].Left, "for its timeout and what it takes to begin and end")
-	require.Equal(t, []string{"execution:x1:1"}, r.released)
+	require.Equal(t, []string{"execution:alice:x1:1"}, r.released)
 	require.Len(t, r.saved, 2, "at its acceptance and at its end")
 	require.Equal(t, 10*time.Minute, r.saved[0].DeadlineAt.Sub(r.saved[0].StartedAt))
-	want := is
+	want := berth.ExecutionRow{Key: "alice:x1", Execution: is}
 	want.Output = nil
 	require.Equal(t, want, r.saved[1], "the output stays in the run")
-	require.Equal(t, []berth.ExecuteInput{{ExecutionID: "x1", Executor: "resize", Attempt: 1, Input: json.RawMessage(`{"w":1}`)}}, r.executed)
+	require.Equal(t, []berth.ExecuteInput{{UserID: "alice", ExecutionID: "x1", Executor: "resize", Attempt: 1, Input: json.RawMessage(`{"w":1}`)}}, r.executed)
 }
 
 func TestExecution_NoEligibleNode_IsRefused(t *testing.T) { // S4, X6
@@ -210,6 +218,7 @@ func TestExecution_NoEligibleNode_IsRefused(t *testing.T) { // S4, X6
 				require.Equal(t, []string{"resize"}, why.Missing)
 			}
 			require.Len(t, r.assigns, 1)
+			require.Equal(t, c.code == berth.CodeUnavailable, len(r.left) == 1, "it leaves the room that it may have entered")
 			require.Empty(t, r.released)
 			require.Empty(t, r.executed)
 			require.Empty(t, r.saved, "a refused execution has no row")
@@ -245,7 +254,7 @@ func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
 	give := r.assign
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		at = append(at, r.env.Now())
-		require.Equal(t, "execution:x1:1", leaseOf(in))
+		require.Equal(t, "execution:alice:x1:1", leaseOf(in))
 		require.Equal(t, n > 1, in.Accepted)
 		if n < 5 {
 			return workflows.AssignReply{}, refuse([]berth.Code{berth.CodeNodeFull, berth.CodeUnavailable, berth.CodeUnavailable, berth.CodeNoNode}[n-1], berth.Refusal{})
@@ -334,7 +343,7 @@ func TestExecution_NodeFails_RunsOnAnother(t *testing.T) { // S6, S8
 			require.Len(t, is.Attempts, len(c.errors))
 			for i, a := range is.Attempts {
 				require.Equal(t, c.errors[i], a.Error)
-				require.Equal(t, fmt.Sprintf("execution:x1:%d", i+1), leaseOf(r.assigns[i]))
+				require.Equal(t, fmt.Sprintf("execution:alice:x1:%d", i+1), leaseOf(r.assigns[i]))
 				require.Len(t, r.assigns[i].Failed, i, "nodes that failed it are excluded")
 				require.Equal(t, leaseOf(r.assigns[i]), r.released[i])
 				require.Equal(t, a.Error == "the node missed heartbeats", r.unresponsive[i])
@@ -342,6 +351,104 @@ func TestExecution_NodeFails_RunsOnAnother(t *testing.T) { // S6, S8
 			require.Len(t, r.released, len(c.errors))
 		})
 	}
+}
+
+// FA10: an attempt that is lost because Temporal was unavailable, and not the node, is not counted and excludes no node, and the user
+// reads that.
+func TestExecution_TemporalUnavailable_AttemptNotCounted(t *testing.T) { // S6, S8, B5
+	t.Parallel()
+	silent := func() error { return temporal.NewHeartbeatTimeoutError() }
+	idle := func() error { return temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil) }
+	given := func() error { return temporal.NewApplicationError("the agent stops", string(berth.CodeInterrupted)) }
+	slow := func() error { return temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil) }
+	broken := func() error { return temporal.NewApplicationError("out of memory", "oom") }
+	second := time.Second
+	for name, c := range map[string]struct {
+		failure func() error
+		reached time.Duration
+		times   int
+		lost    int
+		code    berth.Code
+	}{
+		"heartbeats missed in an outage":       {silent, 3 * second, 6, 6, ""},
+		"not accepted in an outage":            {idle, 0, 6, 6, ""},
+		"noticed late":                         {silent, 19 * second, 6, 6, ""},
+		"reported by the node":                 {given, time.Hour, 6, 6, ""},
+		"an outage long before":                {silent, 25 * second, 3, 0, ""},
+		"no outage":                            {silent, time.Hour, 4, 0, berth.CodeNodeFailed},
+		"the node was too slow":                {slow, 0, 4, 0, berth.CodeNodeFailed},
+		"the node has failed it":               {broken, 0, 4, 0, berth.CodeNodeFailed},
+		"more outages than are to be believed": {given, 0, 14, 10, berth.CodeNodeFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t)
+			r.reached = c.reached
+			fine := r.execute
+			r.execute = func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+				require.Equal(t, n, in.Attempt, "each has its own number")
+				if n <= c.times {
+					return berth.ExecuteOutput{}, c.failure()
+				}
+				return fine(ctx, n, in)
+			}
+			is, err := r.start(executionInput())
+			require.Equal(t, c.code, is.Code, "%v", err)
+			lost := 0
+			for i, a := range is.Attempts {
+				if a.Lost {
+					lost++
+					require.Equal(t, "Temporal was unavailable, so that the outcome on the node is unknown", a.Error)
+				}
+				require.Len(t, r.assigns[i].Failed, max(i-c.lost, 0), "only nodes that failed it are excluded")
+			}
+			require.Equal(t, c.lost, lost)
+			if c.code == "" {
+				require.Len(t, is.Attempts, c.times+1)
+			} else {
+				require.Len(t, is.Attempts, c.lost+4)
+				require.Contains(t, is.Message, "attempt 4 failed")
+			}
+			require.Len(t, r.released, len(is.Attempts))
+		})
+	}
+}
+
+// FA6: after its time a node that failed the execution is eligible again, whatever the place of the execution in its room. It is tried
+// regularly, because the other nodes may be lost.
+func TestExecution_WaitsAfterFailure_ReadmitsRegularly(t *testing.T) { // S8
+	t.Parallel()
+	r := newRun(t)
+	give := r.assign
+	var failed time.Time
+	var at []time.Duration
+	var readmits []bool
+	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
+		if n == 1 {
+			return give(n, in)
+		}
+		at, readmits = append(at, r.env.Now().Sub(failed).Round(100*time.Millisecond)), append(readmits, in.Readmit)
+		require.Len(t, in.Failed, 1)
+		if len(at) < 5 {
+			return workflows.AssignReply{}, refuse(berth.CodeNodeFull, berth.Refusal{})
+		}
+		return give(1, in)
+	}
+	fine := r.execute
+	r.execute = func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
+		if n == 1 {
+			failed = r.env.Now()
+			r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, 4*time.Second)
+			return berth.ExecuteOutput{}, errors.New("stumbled")
+		}
+		return fine(ctx, n, in)
+	}
+	is, err := r.start(executionInput())
+	require.NoError(t, err)
+	require.Equal(t, berth.ExecutionCompleted, is.Status)
+	s := time.Second
+	require.Equal(t, []time.Duration{0, 4 * s, 10 * s, 20 * s, 30 * s}, at)
+	require.Equal(t, []bool{false, false, true, true, true}, readmits)
 }
 
 // The only eligible node is tried again after a pause.
@@ -447,7 +554,7 @@ func TestExecution_Cancelled_StopsTheNodeAndEnds(t *testing.T) {
 			require.Len(t, r.executed, c.executed)
 			require.Len(t, r.saved, c.rows)
 			require.Len(t, r.released, c.executed)
-			require.Equal(t, c.took > 0, len(r.left) == 1, "it leaves the room of its pool")
+			require.Len(t, r.left, 1-c.executed, "it leaves the room of its pool, also if it may have entered it only")
 			require.Equal(t, c.took, is.EndedAt.Sub(is.StartedAt).Round(time.Second))
 		})
 	}
@@ -474,7 +581,7 @@ func TestExecution_SlotNotConfirmed_AssignsAgain(t *testing.T) {
 	is, err := r.start(executionInput())
 	require.NoError(t, err)
 	require.Equal(t, []berth.ExecutionAttempt{{NodeID: "n3", Generation: 3}}, is.Attempts)
-	require.Equal(t, []string{"execution:x1:1", "execution:x1:1"}, r.released)
+	require.Equal(t, []string{"execution:alice:x1:1", "execution:alice:x1:1"}, r.released)
 }
 
 func TestExecution_OutputTooLarge_Fails(t *testing.T) {
@@ -513,7 +620,7 @@ func TestExecution_RedisLosesSlot_IsRestored(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, r.confirms, 2)
 	require.Less(t, r.confirms[1].Left, r.confirms[0].Left-5*time.Second, "what is left of it")
-	require.Equal(t, []string{"execution:x1:1"}, r.released)
+	require.Equal(t, []string{"execution:alice:x1:1"}, r.released)
 }
 
 // L12: engines register again with their next heartbeat, up to half a minute later; an end in the meantime does not wait for
@@ -594,7 +701,7 @@ func TestExecution_LongWait_ContinuesAsNew(t *testing.T) {
 	require.Len(t, again.saved, 1, "it was accepted by an earlier run")
 	require.Equal(t, in.Resumed.StartedAt.Add(in.Deadline), again.saved[0].DeadlineAt.In(in.Resumed.StartedAt.Location()))
 	require.Len(t, is.Attempts, 2)
-	require.Equal(t, "execution:x1:2", leaseOf(again.assigns[0]))
+	require.Equal(t, "execution:alice:x1:2", leaseOf(again.assigns[0]))
 	require.Equal(t, in.Resumed.Failed, again.assigns[0].Failed)
 	require.Equal(t, time.Minute+10*time.Second, again.confirms[0].Left.Round(time.Second), "as much as the deadline leaves")
 	require.WithinDuration(t, began, r.env.Now(), 10*time.Second)

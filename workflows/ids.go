@@ -28,6 +28,3 @@ func Shortened(workflowID string) bool { return strings.Contains(workflowID, sho
 
 // TaskName returns the name of a task's workflow, which contains the ids of user and task.
 func TaskName(task berth.TaskRef) string { return TaskPrefix + task.String() }
-
-// ExecutionName returns the name of the workflow of an execution.
-func ExecutionName(executionID string) string { return ExecutionPrefix + executionID }

@@ -4,6 +4,7 @@ package workflows
 
 import (
 	"strconv"
+	"strings"
 
 	"berth"
 )
@@ -60,8 +61,13 @@ func TaskWorkflowID(task berth.TaskRef) string { return WorkflowID(TaskName(task
 // TurnWorkflowID is the workflow id of a turn.
 func TurnWorkflowID(turnID string) string { return WorkflowID(TurnPrefix + turnID) }
 
-// ExecutionWorkflowID is the workflow id of an execution.
-func ExecutionWorkflowID(executionID string) string { return WorkflowID(ExecutionName(executionID)) }
+// ExecutionKey returns the key of an execution that begins now. It is bounded so that it names the workflow, too.
+func ExecutionKey(ref berth.ExecutionRef) string {
+	return strings.TrimPrefix(WorkflowID(ExecutionPrefix+ref.String()), ExecutionPrefix)
+}
+
+// ExecutionWorkflowID is the workflow id of the execution with a key.
+func ExecutionWorkflowID(key string) string { return ExecutionPrefix + key }
 
 // ConferenceWorkflowID is the workflow id of the current conference of a number.
 func ConferenceWorkflowID(e164 string) string { return WorkflowID(ConferencePrefix + e164) }
@@ -190,6 +196,9 @@ const (
 	SaveExecutionActivity = "SaveExecution"
 )
 
+// CheckTemporalActivity returns for how long this worker has reached Temporal; retried for seconds. It is local, of turns and executions.
+const CheckTemporalActivity = "CheckTemporal"
+
 // Activities of conferences; all are local.
 const (
 	// PlaceConferenceActivity takes an epoch and a slot, and writes the new owner; one attempt.
@@ -279,6 +288,11 @@ const (
 	versionLeaveUnsure = "unsure"
 	// versionTaskSize dispatches a job again in a later workflow task where this one would exceed Temporal's limit.
 	versionTaskSize = "task-size"
+	// versionLeaveCut removes an execution from the room of its pool also if it was cancelled, or refused, before it was known whether it
+	// entered it.
+	versionLeaveCut = "leave-cut"
+	// versionOutage neither counts work that was lost in an outage of Temporal nor excludes its node.
+	versionOutage = "outage"
 	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
 	versionKeepOnlyCopy = "only-copy"
 )

@@ -477,3 +477,41 @@ func TestTurn_LongSegmentsAtOnce_WorkflowTasksAreBounded(t *testing.T) { // FA3
 		})
 	}
 }
+
+// FA10: a job that is lost because Temporal was unavailable, and not its node, runs again on the turn's node without being counted.
+func TestTurn_TemporalUnavailable_JobNotCounted(t *testing.T) { // A4, A11, B5
+	t.Parallel()
+	silent, idle := temporal.NewHeartbeatTimeoutError(), temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
+	given := temporal.NewApplicationError("the agent stops", string(berth.CodeInterrupted))
+	for name, c := range map[string]struct {
+		failure error
+		reached time.Duration
+		times   int
+		stream  string
+	}{
+		"heartbeats missed in an outage": {silent, 2 * sec, 5, "turn, 0:text 0 by n1, done(manual 0/1)"},
+		"not accepted in an outage":      {idle, 0, 5, "turn, 0:text 0 by n1, done(manual 0/1)"},
+		"reported by the node":           {given, time.Hour, 5, "turn, 0:text 0 by n1, done(manual 0/1)"},
+		"an outage long before":          {silent, 20 * sec, 1, "turn, 0:text 0 by n2, done(manual 0/1)"},
+		"no outage":                      {silent, time.Hour, 1, "turn, 0:text 0 by n2, done(manual 0/1)"},
+		"the node has failed it":         {errors.New("no such model"), 0, 1, "turn, 0:text 0 by n2, done(manual 0/1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newTurnTest(t)
+			u.reached = c.reached
+			fine, tries := u.translate, 0
+			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
+				if tries++; tries <= c.times {
+					return berth.JobOutput{}, c.failure
+				}
+				return fine(node, in)
+			}
+			u.submit(0, 0, cut(berth.FinalizeManual))
+			r := u.run()
+			require.NoError(t, r.err)
+			require.Equal(t, c.stream, r.stream())
+			require.Equal(t, c.times+1, r.turn.Jobs[0].Dispatches)
+		})
+	}
+}

@@ -122,9 +122,9 @@ type ConfirmedSlot struct {
 	Generation int64 `json:"generation,omitempty"` // the node's current generation
 }
 
-// Availability is the result of CheckHearing.
+// Availability is the result of CheckHearing and CheckTemporal.
 type Availability struct {
-	// For is for how long segments could be submitted without interruption; 0 when they cannot be now.
+	// For is for how long segments could be submitted, or Temporal was reached, without interruption; 0 when that is not possible now.
 	For time.Duration `json:"for"`
 }
 

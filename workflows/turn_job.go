@@ -38,6 +38,7 @@ type job struct {
 	submittedAt time.Time
 
 	failed   []NodeRef // generations that failed it, one entry for each attempt
+	outages  int       // number of attempts that were lost in outages of Temporal
 	failure  string    // of the last attempt, in plain words
 	excluded []NodeRef // those of failed that are not eligible now
 	avoided  []NodeRef // those of failed that are eligible only if no other node is
@@ -231,7 +232,12 @@ func (t *turn) runJob(ctx workflow.Context, j *job) {
 			j.Status, j.Text = berth.JobDone, text
 			break
 		}
-		t.recordFailure(j, err)
+		if ctx.Err() == nil && j.outages < maxOutages && inOutage(ctx, err, heartbeatTimeout) {
+			j.outages++
+			j.failure = fmt.Sprintf("on %s: %s", j.NodeID, outageError)
+		} else {
+			t.recordFailure(j, err)
+		}
 		code := berth.CodeInvalid
 		if !permanent(err) {
 			code = t.dispatchAgain(ctx, j)
@@ -278,7 +284,7 @@ func (j *job) failureMessage(code berth.Code) string {
 	case berth.CodeNodeFailed:
 		return fmt.Sprintf("attempt %d failed, %s", len(j.failed), j.failure)
 	case berth.CodeNoNode:
-		return fmt.Sprintf("no node had capacity for this segment in time; attempt %d had failed, %s", len(j.failed), j.failure)
+		return fmt.Sprintf("no node had capacity for this segment in time; attempt %d had failed, %s", max(len(j.failed), 1), j.failure)
 	default:
 		return "the turn was cancelled"
 	}

@@ -38,6 +38,7 @@ type turnTest struct {
 	calls      chan any // arguments of the activities, in their order
 	timers     chan string
 	slow       map[int]time.Duration // duration of a job by segment
+	reached    time.Duration         // for how long the worker has reached Temporal
 	confirming time.Duration         // duration of a confirmation
 	hard       string                // request whose decision takes half a second
 }
@@ -47,7 +48,7 @@ func newTurnTest(t *testing.T) *turnTest {
 	var suite testsuite.WorkflowTestSuite
 	u := &turnTest{
 		t: t, env: suite.NewTestWorkflowEnvironment(), calls: make(chan any, 10_000), timers: make(chan string, 10_000),
-		slow: map[int]time.Duration{},
+		slow: map[int]time.Duration{}, reached: time.Hour,
 		in: workflows.TurnInput{
 			TurnID: "t1", SessionID: "s1", UserID: "alice", SrcLang: "en", TgtLang: "es", Timeout: 30 * time.Second, JobTimeout: time.Minute,
 		},
@@ -74,6 +75,9 @@ func newTurnTest(t *testing.T) *turnTest {
 	register(workflows.ConfirmSlotsActivity, (*activities.Turns)(nil).ConfirmSlots)
 	register(workflows.ReleaseSlotsActivity, func(_ context.Context, in workflows.HeldSlots) error { u.calls <- released(in); return nil })
 	register(workflows.CheckAvailabilityActivity, func(context.Context) (workflows.Availability, error) { return u.available() })
+	register(workflows.CheckTemporalActivity, func(context.Context) (workflows.Availability, error) {
+		return workflows.Availability{For: u.reached}, nil
+	})
 	register(workflows.FinalizeTurnActivity, func(_ context.Context, in workflows.TurnRef) error { u.calls <- in; return u.unbind(in) })
 	register(workflows.PublishTurnActivity, func(_ context.Context, in workflows.TurnEvents) error {
 		u.calls <- in

@@ -92,7 +92,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
 			NumbersFrom: cfg.Conference.NumbersFrom, SignalURL: cfg.Signal.URL, SignalDirect: cfg.Signal.Direct,
 			Admission: api.Admission{
-				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
+				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, Executions: cfg.API.ExecutionsMax, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},
 			Conferences: conferenceRules(cfg.Conference), RecordWithin: cfg.Record.RetryFor(), SignIn: signIn(cfg.Identity),
 			TaskQueues: queues, ReconcileEvery: cfg.Reconcile.Every,

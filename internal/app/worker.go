@@ -72,13 +72,14 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	}
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
 	placer := placement.New(b.scripts, nodes)
+	gate := health.NewGate(b.checks())
 	acts := workers.Activities{
 		Tasks: tasks,
 		Turns: &activities.Turns{
 			Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 		},
-		Executions: &activities.Executions{Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger},
+		Executions: &activities.Executions{Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Gate: gate, Logger: logger},
 		Conferences: &activities.Conferences{
 			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Starter: calls, Logger: logger,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
@@ -125,7 +126,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	defer stopWorkers()
 	options := workers.Options{
 		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain,
-		Gate: health.NewGate(b.checks()), Logger: logger, Deployment: cfg.Rollout.Deployment, BuildID: cfg.Rollout.BuildID,
+		Gate: gate, Logger: logger, Deployment: cfg.Rollout.Deployment, BuildID: cfg.Rollout.BuildID,
 	}
 	services.Go(func() error { options.Gate.Run(serviceCtx); return nil })
 	services.Go(func() error { return slots.Run(serviceCtx) })

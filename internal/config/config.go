@@ -63,6 +63,7 @@ type API struct {
 	ReplayWindow   time.Duration `help:"Time in which equal submissions without an Idempotency-Key are one task." name:"replay-window" env:"BERTH_REPLAY_WINDOW" default:"10m"`
 	QueueMaxSize   int           `help:"Maximum number of unfinished tasks in a queue; more are refused. 0 for no limit." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
 	ServiceMaxSize int           `help:"Maximum number of unfinished tasks of a user in a service; more are refused. 0 for no limit." name:"service-max-size" env:"BERTH_SERVICE_MAX_SIZE" default:"500"`
+	ExecutionsMax  int           `help:"Maximum number of unfinished executions of a user; more are refused. 0 for no limit." name:"executions-max-size" env:"BERTH_EXECUTIONS_MAX_SIZE" default:"1000"`
 	PaidRate       int           `help:"Maximum number of tasks that a user of the paid tier may submit in a minute; 0 for no limit." name:"paid-rate" env:"BERTH_PAID_RATE" default:"600"`
 	FreeRate       int           `help:"Maximum number of tasks that a user of the free tier may submit in a minute; 0 for no limit." name:"free-rate" env:"BERTH_FREE_RATE" default:"600"`
 	TaskDeadline   time.Duration `help:"Maximum time from acceptance to the end of a task; later it fails." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m"`
@@ -204,6 +205,7 @@ func (c *Config) Validate() error {
 	limit("user-concurrency", "BERTH_USER_CONCURRENCY", c.Worker.UserSlots)
 	limit("queue-max-size", "QUEUE_MAX_SIZE", c.API.QueueMaxSize)
 	limit("service-max-size", "BERTH_SERVICE_MAX_SIZE", c.API.ServiceMaxSize)
+	limit("executions-max-size", "BERTH_EXECUTIONS_MAX_SIZE", c.API.ExecutionsMax)
 	limit("paid-rate", "BERTH_PAID_RATE", c.API.PaidRate)
 	limit("free-rate", "BERTH_FREE_RATE", c.API.FreeRate)
 	positive("stream-flush-interval-ms", "STREAM_FLUSH_INTERVAL_MS", c.Stream.FlushIntervalMs)

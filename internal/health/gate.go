@@ -3,6 +3,7 @@ package health
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,7 @@ type gated struct {
 // period is a time in which a dependency is available, or is not.
 type period struct {
 	available bool
+	since     time.Time // zero: since before the gate was started
 	over      chan struct{}
 }
 
@@ -79,6 +81,19 @@ func (g *Gate) Await(ctx context.Context, names ...string) (available context.Co
 	}
 	available, stop = g.during(ctx, names)
 	return available, stop, nil
+}
+
+// AvailableFor returns for how long a dependency has been available without interruption: 0 while it is not, and the longest time where no
+// interruption is known.
+func (g *Gate) AvailableFor(name string) time.Duration {
+	switch p := g.deps[name].period.Load(); {
+	case !p.available:
+		return 0
+	case p.since.IsZero():
+		return math.MaxInt64
+	default:
+		return time.Since(p.since)
+	}
 }
 
 // Missing returns those of the named dependencies that are unavailable now.
@@ -139,7 +154,7 @@ func (d *gated) run(ctx context.Context) {
 		}
 	})
 	defer checking.Wait()
-	stale := time.NewTimer(staleAfter)
+	stale, interrupted := time.NewTimer(staleAfter), false
 	defer stale.Stop()
 	for {
 		select {
@@ -147,9 +162,14 @@ func (d *gated) run(ctx context.Context) {
 			return
 		case <-succeeded:
 			stale.Reset(staleAfter)
-			d.set(true)
+			since := time.Time{}
+			if interrupted {
+				since = time.Now()
+			}
+			d.set(true, since)
 		case <-stale.C:
-			d.set(false)
+			interrupted = true
+			d.set(false, time.Now())
 		}
 	}
 }
@@ -160,9 +180,9 @@ func (d *gated) checkOnce(ctx context.Context) error {
 	return d.check(ctx)
 }
 
-func (d *gated) set(available bool) {
+func (d *gated) set(available bool, since time.Time) {
 	if before := d.period.Load(); before.available != available {
-		d.period.Store(&period{available: available, over: make(chan struct{})})
+		d.period.Store(&period{available: available, since: since, over: make(chan struct{})})
 		close(before.over)
 	}
 }

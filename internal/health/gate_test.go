@@ -112,3 +112,29 @@ func TestGate_ReplyIsSlow_DependencyStaysAvailable(t *testing.T) { // B5
 		require.NoError(t, now.Err())
 	})
 }
+
+// FA10: after an outage it is known for how long a dependency has been available. A process that has found it available since its start
+// knows of no interruption.
+func TestGate_AvailableFor_SinceTheLastInterruption(t *testing.T) { // B5
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var always, late dependency
+		always.up.Store(true)
+		g := gate(t, map[string]health.Check{health.Redis: always.check, health.Temporal: late.check})
+		require.Zero(t, g.AvailableFor(health.Redis))
+		available(t, g, health.Redis)
+		require.Greater(t, g.AvailableFor(health.Redis), time.Hour)
+		<-time.After(3 * time.Second)
+		require.Zero(t, g.AvailableFor(health.Temporal))
+		late.up.Store(true)
+		available(t, g, health.Temporal)
+		<-time.After(5 * time.Second)
+		require.InDelta(t, 5, g.AvailableFor(health.Temporal).Seconds(), 0.1, "it was not available at the start")
+		always.up.Store(false)
+		<-time.After(3 * time.Second)
+		require.Zero(t, g.AvailableFor(health.Redis))
+		always.up.Store(true)
+		available(t, g, health.Redis)
+		require.Less(t, g.AvailableFor(health.Redis), time.Second)
+	})
+}

@@ -9,40 +9,66 @@ import (
 	"berth"
 )
 
-const saveExecution = `INSERT INTO executions (id, user_id, status, started_at, deadline_at, ended_at, body)
-	VALUES ($1, $2, $3, $4, $5, $6, $7)
-	ON CONFLICT (id) DO UPDATE SET user_id = excluded.user_id, status = excluded.status, started_at = excluded.started_at,
+const saveExecution = `INSERT INTO executions (id, execution_id, user_id, status, started_at, deadline_at, ended_at, body)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	ON CONFLICT (id) DO UPDATE SET execution_id = excluded.execution_id, status = excluded.status, started_at = excluded.started_at,
 		deadline_at = excluded.deadline_at, ended_at = excluded.ended_at, body = excluded.body
-	WHERE executions.started_at < excluded.started_at
-		OR executions.started_at = excluded.started_at AND executions.ended_at = 0`
+	WHERE executions.user_id = excluded.user_id AND (executions.started_at < excluded.started_at
+		OR executions.started_at = excluded.started_at AND executions.ended_at = 0)`
 
 // SaveExecution stores an execution without its output, and reports whether it did: one that has ended does not change, and one
 // that started later than the given one does not either. Idempotent.
-func (l *Ledger) SaveExecution(ctx context.Context, e berth.Execution) (saved bool, err error) {
-	if !storableID(e.ID) {
+func (l *Ledger) SaveExecution(ctx context.Context, e berth.ExecutionRow) (saved bool, err error) {
+	if !storableID(e.ID) || !storableID(e.Key) {
 		return false, berth.Invalid("executionId", "must not be empty")
 	}
 	if e.StartedAt.IsZero() || e.DeadlineAt.IsZero() || e.Status.Final() == e.EndedAt.IsZero() {
-		return false, berth.Errorf(berth.CodeInternal, "execution %s has no start, deadline or end", e.ID)
+		return false, berth.Errorf(berth.CodeInternal, "execution %s has no start, deadline or end", e.Key)
 	}
 	e.Output = nil
-	body, err := json.Marshal(e)
+	body, err := json.Marshal(e.Execution)
 	if err != nil {
 		return false, fmt.Errorf("save execution: %w", err)
 	}
-	n, err := l.exec(ctx, "save execution", saveExecution, e.ID, plain(e.UserID), e.Status, millis(e.StartedAt), millis(e.DeadlineAt),
+	id := e.ID
+	if e.Key == id {
+		id = "" // of an earlier version, which finds it by its key
+	}
+	n, err := l.exec(ctx, "save execution", saveExecution, e.Key, id, plain(e.UserID), e.Status, millis(e.StartedAt), millis(e.DeadlineAt),
 		millis(e.EndedAt), plain(string(body)))
 	return n > 0, err
 }
 
-const selectExecution = `SELECT body FROM executions `
+const (
+	selectExecution = `SELECT id, body FROM executions `
+	// selectExecutionsByID selects the executions of all users with an id, and that of an earlier version.
+	selectExecutionsByID = selectExecution + `WHERE execution_id = $1 UNION ALL ` + selectExecution + `WHERE id = $1 AND execution_id = ''`
+	// selectExecutionOf selects a user's execution with an id.
+	selectExecutionOf = selectExecution + `WHERE execution_id = $1 AND user_id = $2 UNION ALL ` +
+		selectExecution + `WHERE id = $1 AND execution_id = '' AND user_id = $2`
+)
 
-// GetExecution returns an execution of any user without its output; CodeNotFound when there is none.
-func (l *Ledger) GetExecution(ctx context.Context, id string) (berth.Execution, error) {
-	return find(ctx, l, "get execution", body[berth.Execution], selectExecution+`WHERE id = $1`, id)
+func executionFields(e *berth.ExecutionRow) []any { return []any{&e.Key, storedJSON{&e.Execution}} }
+
+// GetExecution returns the execution with a key without its output; CodeNotFound when there is none.
+func (l *Ledger) GetExecution(ctx context.Context, key string) (berth.ExecutionRow, error) {
+	return find(ctx, l, "get execution", executionFields, selectExecution+`WHERE id = $1`, key)
 }
 
-// OpenExecutions returns executions that have not ended, by id, behind the given one. limit is at most 1,000.
+// FindExecution returns a user's execution without its output; CodeNotFound when there is none.
+func (l *Ledger) FindExecution(ctx context.Context, ref berth.ExecutionRef) (berth.ExecutionRow, error) {
+	return find(ctx, l, "find execution", executionFields, selectExecutionOf, ref.ExecutionID, ref.UserID)
+}
+
+// ExecutionsByID returns the executions of all users that have an id, without their outputs.
+func (l *Ledger) ExecutionsByID(ctx context.Context, id string, limit int) ([]berth.ExecutionRow, error) {
+	if !storableID(id) {
+		return nil, nil
+	}
+	return list(ctx, l, "find executions", executionFields, selectExecutionsByID+` LIMIT CAST($2 AS BIGINT)`, id, limit)
+}
+
+// OpenExecutions returns the keys of executions that have not ended, in order, behind the given one. limit is at most 1,000.
 func (l *Ledger) OpenExecutions(ctx context.Context, after string, limit int) ([]string, error) {
 	return list(ctx, l, "open executions", value[string], `SELECT id FROM executions WHERE ended_at = 0 AND id > $1
 		ORDER BY id LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
@@ -50,10 +76,10 @@ func (l *Ledger) OpenExecutions(ctx context.Context, after string, limit int) ([
 
 // OverdueExecutions returns executions that have not ended and whose deadline was before a time, the oldest deadline first, behind
 // the given one. limit is at most 1,000.
-func (l *Ledger) OverdueExecutions(ctx context.Context, before time.Time, after berth.Execution, limit int) ([]berth.Execution, error) {
-	return list(ctx, l, "overdue executions", body[berth.Execution], selectExecution+`WHERE ended_at = 0 AND deadline_at < $1
+func (l *Ledger) OverdueExecutions(ctx context.Context, before time.Time, after berth.ExecutionRow, limit int) ([]berth.ExecutionRow, error) {
+	return list(ctx, l, "overdue executions", executionFields, selectExecution+`WHERE ended_at = 0 AND deadline_at < $1
 		AND (deadline_at, id) > ($2, $3) ORDER BY deadline_at, id LIMIT CAST($4 AS BIGINT)`,
-		millis(before), millis(after.DeadlineAt), after.ID, clamp(limit, 1000))
+		millis(before), millis(after.DeadlineAt), after.Key, clamp(limit, 1000))
 }
 
 const deleteExecutions = `DELETE FROM executions WHERE id IN (SELECT id FROM executions WHERE ended_at > 0 AND ended_at < $1

@@ -11,23 +11,23 @@ import (
 	"berth"
 )
 
-func execution(id string, at time.Time) berth.Execution {
+func execution(id string, at time.Time) berth.ExecutionRow {
 	at = at.Truncate(time.Millisecond).UTC()
-	return berth.Execution{
+	return berth.ExecutionRow{Key: "alice:" + id, Execution: berth.Execution{
 		ID: id, UserID: "alice", Executor: "render", PoolID: "render", Status: berth.ExecutionWaiting,
 		Attempts: []berth.ExecutionAttempt{}, StartedAt: at, DeadlineAt: at.Add(time.Minute),
-	}
+	}}
 }
 
 func TestSaveExecution_EachOrder_FirstEndOfLastRunKept(t *testing.T) { // B4
 	each(t, func(t *testing.T, l *Ledger) {
 		now := time.Now()
-		save := func(e berth.Execution) bool {
+		save := func(e berth.ExecutionRow) bool {
 			saved, err := l.SaveExecution(t.Context(), e)
 			require.NoError(t, err)
 			return saved
 		}
-		ended := func(e berth.Execution, status berth.ExecutionStatus) berth.Execution {
+		ended := func(e berth.ExecutionRow, status berth.ExecutionStatus) berth.ExecutionRow {
 			e.Status, e.EndedAt = status, e.StartedAt.Add(time.Second)
 			return e
 		}
@@ -39,7 +39,7 @@ func TestSaveExecution_EachOrder_FirstEndOfLastRunKept(t *testing.T) { // B4
 		require.True(t, save(lost))
 		require.False(t, save(ended(first, berth.ExecutionCompleted)), "it has ended")
 		require.False(t, save(first), "a late acceptance")
-		got, err := l.GetExecution(t.Context(), "x1")
+		got, err := l.GetExecution(t.Context(), "alice:x1")
 		require.NoError(t, err)
 		require.Equal(t, lost, got)
 
@@ -50,13 +50,13 @@ func TestSaveExecution_EachOrder_FirstEndOfLastRunKept(t *testing.T) { // B4
 		done.Output = json.RawMessage(`"secret"`)
 		require.True(t, save(done))
 		done.Output = nil
-		got, err = l.GetExecution(t.Context(), "x1")
+		got, err = l.GetExecution(t.Context(), "alice:x1")
 		require.NoError(t, err)
 		require.Equal(t, done, got, "the output stays in its run")
-		_, err = l.GetExecution(t.Context(), "x2")
+		_, err = l.GetExecution(t.Context(), "alice:x2")
 		requireCode(t, berth.CodeNotFound, err)
 
-		for _, bad := range []berth.Execution{{}, {ID: "x"}, ended(execution("x", now), berth.ExecutionRunning), func() berth.Execution {
+		for _, bad := range []berth.ExecutionRow{{}, {Key: "x"}, ended(execution("x", now), berth.ExecutionRunning), func() berth.ExecutionRow {
 			e := execution("x", now)
 			e.Status = berth.ExecutionFailed
 			return e
@@ -64,6 +64,48 @@ func TestSaveExecution_EachOrder_FirstEndOfLastRunKept(t *testing.T) { // B4
 			_, err := l.SaveExecution(t.Context(), bad)
 			require.Error(t, err, "%+v", bad)
 		}
+	})
+}
+
+// FA7: the ids of executions belong to their users, also beside rows of an earlier version, whose ids were unique among all users.
+func TestExecutions_SameIDOfUsers_EachHasItsOwn(t *testing.T) { // S8, B8
+	each(t, func(t *testing.T, l *Ledger) {
+		now := time.Now()
+		of := func(user, key string, age time.Duration) berth.ExecutionRow {
+			e := execution("x1", now.Add(-age))
+			e.UserID, e.Key = user, key
+			return e
+		}
+		save := func(e berth.ExecutionRow) bool {
+			saved, err := l.SaveExecution(t.Context(), e)
+			require.NoError(t, err)
+			return saved
+		}
+		alice, bob, old := of("alice", "alice:x1", time.Hour), of("bob", "bob:x1", 0), of("carol", "x1", 2*time.Hour)
+		for _, e := range []berth.ExecutionRow{alice, bob, old} {
+			require.True(t, save(e))
+		}
+		for _, want := range []berth.ExecutionRow{alice, bob, old} {
+			got, err := l.FindExecution(t.Context(), want.Ref())
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+			got, err = l.GetExecution(t.Context(), want.Key)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		_, err := l.FindExecution(t.Context(), berth.ExecutionRef{UserID: "mallory", ExecutionID: "x1"})
+		requireCode(t, berth.CodeNotFound, err)
+		all, err := l.ExecutionsByID(t.Context(), "x1", 5)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []berth.ExecutionRow{alice, bob, old}, all)
+
+		require.False(t, save(of("mallory", "x1", 0)), "a row belongs to its user")
+		got, err := l.GetExecution(t.Context(), "x1")
+		require.NoError(t, err)
+		require.Equal(t, old, got)
+		listed, _, err := l.ListExecutions(t.Context(), "", "", "", 10)
+		require.NoError(t, err)
+		require.Equal(t, []berth.ExecutionRow{bob, alice, old}, listed)
 	})
 }
 
@@ -87,8 +129,8 @@ func TestExecutions_Pages_OpenAndOverdueOnce(t *testing.T) { // B4, B11
 			}
 			after = page[1]
 		}
-		require.Equal(t, []string{"x0", "x1", "x2", "x4"}, open)
-		for after := (berth.Execution{}); ; {
+		require.Equal(t, []string{"alice:x0", "alice:x1", "alice:x2", "alice:x4"}, open)
+		for after := (berth.ExecutionRow{}); ; {
 			page, err := l.OverdueExecutions(t.Context(), now.Add(-30*time.Second), after, 1)
 			require.NoError(t, err)
 			if len(page) == 0 {

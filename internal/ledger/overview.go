@@ -130,13 +130,13 @@ const pageOfExecutions = `(started_at, id) < ($1, $2) ORDER BY started_at DESC, 
 // one status if that is not empty. limit is at most 200; CodeInvalid for an invalid cursor.
 func (l *Ledger) ListExecutions(
 	ctx context.Context, userID string, status berth.ExecutionStatus, cursor string, limit int,
-) (out []berth.Execution, next string, err error) {
+) (out []berth.ExecutionRow, next string, err error) {
 	at, id := int64(math.MaxInt64), ""
 	p := pageBehind(cursor, limit, &at, &id)
 	p.text("user_id", userID)
 	p.text("status", string(status))
-	return listPage(ctx, l, p, "list executions", body[berth.Execution], selectExecution+`WHERE `, pageOfExecutions,
-		func(e berth.Execution) []any { return []any{millis(e.StartedAt), e.ID} })
+	return listPage(ctx, l, p, "list executions", executionFields, selectExecution+`WHERE `, pageOfExecutions,
+		func(e berth.ExecutionRow) []any { return []any{millis(e.StartedAt), e.Key} })
 }
 
 var selectSessions = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE `

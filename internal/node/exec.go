@@ -42,18 +42,15 @@ type Exec struct {
 
 // ExecFlags configure the exec driver.
 type ExecFlags struct {
-	Exec string `help:"exec: command per job, run by sh -c; reads the text from standard input and writes the translation to standard output." placeholder:"COMMAND"`
-}
-
-// secretSettings are the environment variables that commands must not see.
-var secretSettings = []string{
-	"BERTH_TOKEN=", "BERTH_NODE_HTTP_KEY=", "BERTH_AUTH_SECRET=", "BERTH_TEMPORAL_API_KEY=", "BERTH_PAYLOAD_KEYS=",
+	Exec    string   `help:"exec: command per job, run by sh -c; reads the text from standard input and writes the translation to standard output." placeholder:"COMMAND"`
+	ExecEnv []string `help:"exec: pass these variables of the agent's environment to commands, too; a name may end with *." placeholder:"NAME" env:"BERTH_NODE_EXEC_ENV"`
 }
 
 func newExecDriver(c driverContext) (Driver, error) {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { //nolint:forbidigo // the command inherits the environment
-		return slices.ContainsFunc(secretSettings, func(s string) bool { return strings.HasPrefix(v, s) })
-	})
+	env, err := allowedEnv(os.Environ(), c.ExecEnv) //nolint:forbidigo // the command inherits a part of the environment
+	if err != nil {
+		return nil, fmt.Errorf("--exec-env: %w", err)
+	}
 	d, err := NewExec(c.Exec, append(env, "BERTH_NODE_ID="+c.spec.ID))
 	if err != nil {
 		return nil, fmt.Errorf("--exec: %w", err)
@@ -94,7 +91,7 @@ func (e *Exec) Execute(ctx context.Context, in berth.ExecuteInput) (berth.Execut
 		input = json.RawMessage("null")
 	}
 	out, err := e.run(ctx, append(bytes.Clone(input), '\n'), berth.MaxExecutionBytes+2, map[string]string{
-		"BERTH_EXECUTION_ID": in.ExecutionID, "BERTH_EXECUTOR": in.Executor, "BERTH_ATTEMPT": strconv.Itoa(in.Attempt),
+		"BERTH_USER_ID": in.UserID, "BERTH_EXECUTION_ID": in.ExecutionID, "BERTH_EXECUTOR": in.Executor, "BERTH_ATTEMPT": strconv.Itoa(in.Attempt),
 	})
 	if err != nil {
 		return berth.ExecuteOutput{}, err

@@ -119,10 +119,10 @@ func TestExec_DeadlineExceeded_Returns(t *testing.T) {
 
 func TestExec_Execute_PassesJSON(t *testing.T) {
 	t.Parallel()
-	in := berth.ExecuteInput{ExecutionID: "e1", Executor: "report", Attempt: 3, Input: json.RawMessage(`{"a":[1,"ü"]}`)}
-	out, err := command(t, `printf '{"in":'; cat; printf ',"as":"%s %s %s"}' "$BERTH_EXECUTOR" "$BERTH_EXECUTION_ID" "$BERTH_ATTEMPT"`).Execute(t.Context(), in)
+	in := berth.ExecuteInput{UserID: "alice", ExecutionID: "e1", Executor: "report", Attempt: 3, Input: json.RawMessage(`{"a":[1,"ü"]}`)}
+	out, err := command(t, `printf '{"in":'; cat; printf ',"as":"%s %s %s %s"}' "$BERTH_EXECUTOR" "$BERTH_USER_ID" "$BERTH_EXECUTION_ID" "$BERTH_ATTEMPT"`).Execute(t.Context(), in)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"in":{"a":[1,"ü"]},"as":"report e1 3"}`, string(out.Output))
+	require.JSONEq(t, `{"in":{"a":[1,"ü"]},"as":"report alice e1 3"}`, string(out.Output))
 
 	in.Input = nil
 	out, err = command(t, `cat`).Execute(t.Context(), in)

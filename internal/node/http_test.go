@@ -52,9 +52,9 @@ func TestHTTP_Execute_PostsTheInput(t *testing.T) {
 		b, _ := io.ReadAll(r.Body)
 		_, _ = w.Write([]byte(`{"output":{"asked":` + string(b) + `,"activity":"` + r.Header.Get(ActivityHeader) + `"}}`))
 	})
-	out, err := d.Execute(t.Context(), berth.ExecuteInput{ExecutionID: "e1", Executor: "report", Attempt: 1, Input: json.RawMessage(`[1]`)})
+	out, err := d.Execute(t.Context(), berth.ExecuteInput{UserID: "alice", ExecutionID: "e1", Executor: "report", Attempt: 1, Input: json.RawMessage(`[1]`)})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"asked":{"executionId":"e1","executor":"report","attempt":1,"input":[1]},"activity":"Execute"}`, string(out.Output))
+	require.JSONEq(t, `{"asked":{"userId":"alice","executionId":"e1","executor":"report","attempt":1,"input":[1]},"activity":"Execute"}`, string(out.Output))
 }
 
 func TestHTTP_BadResponse_ErrorHasCodeAndMessage(t *testing.T) {

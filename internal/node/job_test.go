@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -183,4 +185,71 @@ func TestGate_AwaitQuiet_EndsAfterTheLastArrival(t *testing.T) {
 	begun := time.Now()
 	j.gate.awaitQuiet(30 * time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(begun), 30*time.Millisecond)
+}
+
+// FA10: an activity whose heartbeats Temporal does not take continues; one that Temporal has cancelled, or does not have any more, ends. The
+// reason for the workflow is never that of a Go context.
+func TestJob_ActivityEnds_ClassifiedByCause(t *testing.T) { // A11, P2
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cause     error
+		goesOn    bool
+		interrupt error // of the agent
+		kind      string
+		message   string
+	}{
+		"Temporal is unavailable":       {cause: serviceerror.NewUnavailable("connection refused"), goesOn: true},
+		"Temporal is slow":              {cause: serviceerror.NewDeadlineExceeded("context deadline exceeded"), goesOn: true},
+		"Temporal is overloaded":        {cause: serviceerror.NewResourceExhausted(0, "limit"), goesOn: true},
+		"a call has timed out":          {cause: context.DeadlineExceeded, goesOn: true},
+		"the workflow has cancelled it": {cause: temporal.NewCanceledError()},
+		"it has timed out there":        {cause: serviceerror.NewNotFound("activity not found")},
+		"the namespace is gone":         {cause: serviceerror.NewNamespaceNotFound("default")},
+		"the agent stops":               {interrupt: errors.New("stopped"), kind: "interrupted", message: "the node stopped before the job finished"},
+		"the agent has drained":         {interrupt: errDrained, kind: "node_failed", message: "the node stopped before the job finished"},
+		"the agent stops in an outage":  {cause: serviceerror.NewUnavailable("x"), interrupt: errDrained, kind: "node_failed", message: "the node stopped before the job finished"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			called, end := context.WithCancelCause(context.Background())
+			defer end(nil)
+			ctx, cancel := independent(called)
+			defer cancel(nil)
+			if c.cause != nil {
+				end(c.cause)
+			}
+			if c.goesOn {
+				require.False(t, ends(c.cause))
+				require.NoError(t, ctx.Err())
+				return
+			}
+			if c.interrupt != nil {
+				cancel(c.interrupt)
+			}
+			<-ctx.Done()
+			err := outcome(ctx, called, fmt.Errorf("run command: %w", ctx.Err()))
+			if c.kind == "" {
+				require.ErrorIs(t, err, context.Canceled, "Temporal ignores it, or records the cancellation")
+				return
+			}
+			var failed *temporal.ApplicationError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, c.kind, failed.Type())
+			require.Equal(t, c.message, failed.Message())
+		})
+	}
+}
+
+// An activity ends at its deadline, also in an outage.
+func TestJob_DeadlineInOutage_Ends(t *testing.T) { // A11
+	t.Parallel()
+	limited, stop := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer stop()
+	called, end := context.WithCancelCause(limited)
+	end(serviceerror.NewUnavailable("connection refused"))
+	ctx, cancel := independent(called)
+	defer cancel(nil)
+	<-ctx.Done()
+	require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+	require.ErrorIs(t, outcome(ctx, called, ctx.Err()), context.DeadlineExceeded)
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
@@ -64,18 +65,19 @@ func Do[T any](ctx context.Context, g *Gate, id string, work func(context.Contex
 	case g.arrived <- struct{}{}:
 	default:
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	called := ctx
+	ctx, cancel := independent(called)
 	defer cancel(nil)
 	defer context.AfterFunc(g.hard, func() { cancel(context.Cause(g.hard)) })()
 	beating := make(chan struct{})
-	go func() { defer close(beating); heartbeat(ctx) }()
+	go func() { defer close(beating); heartbeat(ctx, called, cancel) }()
 	defer func() { cancel(nil); <-beating }()
 
 	select { // the previous generation may still hold slots
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
 	case <-ctx.Done():
-		return out, outcome(ctx, ctx.Err())
+		return out, outcome(ctx, called, ctx.Err())
 	}
 	g.running.Add(1)
 	defer g.running.Add(-1)
@@ -84,7 +86,7 @@ func Do[T any](ctx context.Context, g *Gate, id string, work func(context.Contex
 	observeJob(ctx, begun, err)
 	if err != nil {
 		g.log.Warn("job failed", "job", id, "took", time.Since(begun), "error", err)
-		return out, outcome(ctx, err)
+		return out, outcome(ctx, called, err)
 	}
 	g.log.Debug("job finished", "job", id, "took", time.Since(begun))
 	return out, nil
@@ -100,23 +102,70 @@ func observeJob(ctx context.Context, begun time.Time, err error) {
 	metrics.JobDuration.Record(ctx, time.Since(begun).Seconds(), labels)
 }
 
-func heartbeat(ctx context.Context) {
+// independent returns a context of the work of an activity. The SDK cancels an activity as soon as Temporal has not taken its heartbeats
+// for a second; the work continues, because Temporal may be back before it treats the activity as lost.
+func independent(called context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(called))
+	stop := context.AfterFunc(called, func() {
+		if cause := context.Cause(called); ends(cause) {
+			cancel(cause)
+		}
+	})
+	deadline, ok := called.Deadline()
+	if !ok {
+		return ctx, func(cause error) { stop(); cancel(cause) }
+	}
+	ctx, expire := context.WithDeadline(ctx, deadline)
+	return ctx, func(cause error) { stop(); cancel(cause); expire() }
+}
+
+// ends reports whether work ends because of the cause of its activity's end, or of a failed heartbeat: it was cancelled, or Temporal does
+// not have the activity any more. A failure of the connection does not end it.
+func ends(cause error) bool {
+	var unknown *serviceerror.NotFound
+	var namespace *serviceerror.NamespaceNotFound
+	return temporal.IsCanceledError(cause) || errors.Is(cause, context.Canceled) || errors.As(cause, &unknown) || errors.As(cause, &namespace)
+}
+
+// heartbeat sends heartbeats until the work ends. The SDK sends none after it has cancelled the activity.
+func heartbeat(ctx, called context.Context, cancel context.CancelCauseFunc) {
 	for pause.For(ctx, heartbeatEvery) {
-		activity.RecordHeartbeat(ctx)
+		if called.Err() == nil {
+			activity.RecordHeartbeat(called)
+			continue
+		}
+		beat, stop := context.WithTimeout(ctx, 2*heartbeatEvery)
+		err := activity.GetClient(called).RecordActivityHeartbeat(beat, activity.GetInfo(called).TaskToken)
+		stop()
+		if ctx.Err() == nil && ends(err) {
+			cancel(err)
+		}
 	}
 }
 
+// interrupted is the failure of work that has ended although neither its input nor its node is the reason: it may run again anywhere.
+func interrupted(message string) error {
+	return temporal.NewApplicationError(message, string(berth.CodeInterrupted))
+}
+
 // outcome converts a failure for the workflow: an application error as it is, cancelled, invalid (no other node could do
-// better), or node_failed (another node may succeed).
-func outcome(ctx context.Context, err error) error {
+// better), node_failed (another node may succeed), or interrupted.
+func outcome(ctx, called context.Context, err error) error {
 	var converted *temporal.ApplicationError
-	switch {
+	switch cause := context.Cause(ctx); {
 	case errors.As(err, &converted):
 		return converted
-	case errors.Is(context.Cause(ctx), errDrained):
+	case errors.Is(cause, errDrained):
 		return temporal.NewApplicationError(errDrained.Error(), string(berth.CodeNodeFailed))
-	case ctx.Err() != nil:
-		return ctx.Err()
+	case ctx.Err() == nil:
+	case called.Err() != nil && ends(context.Cause(called)), errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return ctx.Err() // Temporal has ended the activity
+	case temporal.IsCanceledError(cause):
+		return interrupted("the work was cancelled")
+	case ends(cause):
+		return interrupted("Temporal was unavailable for so long that the work was given up")
+	default:
+		return interrupted("the node stopped before the job finished")
 	}
 	message := err.Error()
 	var e *berth.Error

@@ -42,8 +42,9 @@ type Request struct {
 	// Zone limits the choice to the zone's nodes of Kind that have the first required capability.
 	Kind berth.NodeKind
 	Zone string
-	// Failed generations are excluded until their nodes register again.
-	Failed []Generation
+	// Failed generations are excluded until their nodes register again; with Readmit only where another node could do the work.
+	Failed  []Generation
+	Readmit bool
 	// Avoided generations are excluded unless no other node can take the work.
 	Avoided []Generation
 	// Hold is how long the slot is held unless it is confirmed; 0 means lua.Unconfirmed.
@@ -78,6 +79,9 @@ func (p *Placer) AssignOrWait(ctx context.Context, r Request, q lua.Queued, acce
 	case <-ctx.Done():
 		return berth.Assignment{}, ctx.Err()
 	}
+	if r.Readmit && !hasOther(p.fleet.Snapshot(), r) {
+		r.Failed = nil
+	}
 	try := func(c lua.Choice) (lua.Decision, error) { return p.scripts.TryAssign(ctx, c, q) }
 	d, required, err := p.decide(ctx, r, r.Failed, try)
 	if err != nil {
@@ -96,6 +100,17 @@ func (p *Placer) AssignOrWait(ctx context.Context, r Request, q lua.Queued, acce
 		return berth.Assignment{}, err
 	}
 	return d.Assignment, nil
+}
+
+// hasOther reports whether a node that has not failed the work could do it, now or when it has a free slot.
+func hasOther(now *fleet.Snapshot, r Request) bool {
+	pool := r.pool(now)
+	c := choice(now, pool, r, r.Failed)
+	return slices.ContainsFunc(now.Matching(pool), func(id string) bool {
+		n := now.Nodes[id]
+		return (n.Excluded == "" || n.Excluded == berth.ExcludeFull) && !slices.Contains(c.Excluded, id) &&
+			!slices.ContainsFunc(c.Services, func(service string) bool { _, marked := n.Unavailable[service]; return marked })
+	})
 }
 
 // enter lets work wait, unless it gets a node that has become free in the meantime.

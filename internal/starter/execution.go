@@ -13,19 +13,19 @@ import (
 )
 
 // SubmitExecution starts an execution and returns once it is accepted or refused; a *berth.Refusal when no node is
-// capable. replay reports that it was accepted before; CodeIdempotencyMismatch that the user's execution with this id is
-// another one, CodeConflict that the id is another user's. Calls with the same request are idempotent.
+// capable. replay reports that it was accepted before; CodeIdempotencyMismatch that the execution with this key is another one. Calls
+// with the same request are idempotent.
 func (s *Starter) SubmitExecution(
-	ctx context.Context, in workflows.ExecutionInput,
+	ctx context.Context, key string, in workflows.ExecutionInput,
 ) (reply workflows.ExecuteReply, replay bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	submission := berth.NewID("")
 	u := update{
-		workflowID: workflows.ExecutionWorkflowID(in.ExecutionID), name: workflows.UpdateExecute, id: in.RequestHash,
+		workflowID: workflows.ExecutionWorkflowID(key), name: workflows.UpdateExecute, id: in.RequestHash,
 		submission: submission, arg: workflows.ExecuteRequest{SubmissionID: submission, RequestHash: in.RequestHash},
 		start: &start{
-			id: workflows.ExecutionWorkflowID(in.ExecutionID), queue: workflows.TaskQueueExecutions,
+			id: workflows.ExecutionWorkflowID(key), queue: workflows.TaskQueueExecutions,
 			name: workflows.ExecutionWorkflow, input: in, summary: fmt.Sprintf("%s for %s", in.Executor, in.UserID),
 			reuse:       enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 			taskTimeout: 5 * time.Second,
@@ -34,7 +34,7 @@ func (s *Starter) SubmitExecution(
 	}
 	reply, err = submit[workflows.ExecuteReply](ctx, s, u)
 	if isNotRunning(err) { // an execution that was accepted never runs again under its id; a refused one never existed
-		switch _, err = s.GetExecution(ctx, in.ExecutionID); {
+		switch _, err = s.GetExecution(ctx, key); {
 		case err == nil:
 			err = mismatch("executionId")
 		case berth.CodeOf(err) == berth.CodeNotFound:
@@ -45,21 +45,9 @@ func (s *Starter) SubmitExecution(
 		}
 	}
 	if berth.CodeOf(err) == berth.CodeIdempotencyMismatch {
-		err = s.executionConflict(ctx, in)
+		err = mismatch("executionId")
 	}
 	return reply, err == nil && reply.SubmissionID != submission, err
-}
-
-// executionConflict is the error of an id that is in use: another user learns no more than that.
-func (s *Starter) executionConflict(ctx context.Context, in workflows.ExecutionInput) error {
-	switch ex, err := s.GetExecution(ctx, in.ExecutionID); {
-	case err != nil:
-		return err
-	case ex.UserID != in.UserID:
-		return &berth.Error{Code: berth.CodeConflict, Field: "executionId", Message: "this id is taken"}
-	default:
-		return mismatch("executionId")
-	}
 }
 
 // SignalHandover tells the workflow of an execution that a node is reserved for it. It returns false if the execution has ended.
@@ -67,12 +55,12 @@ func (s *Starter) SignalHandover(ctx context.Context, w lua.NodeWaiter) (running
 	return s.signal(ctx, workflows.ExecutionWorkflowID(w.ExecutionID), workflows.SignalPromoted, nil)
 }
 
-// GetExecution returns any user's execution, for as long as Temporal keeps its workflow; CodeNotFound when there is none. One whose
+// GetExecution returns the execution with a key, for as long as Temporal keeps its workflow; CodeNotFound when there is none. One whose
 // run was ended from outside of its workflow has failed with CodeLost.
-func (s *Starter) GetExecution(ctx context.Context, id string) (berth.Execution, error) {
+func (s *Starter) GetExecution(ctx context.Context, key string) (berth.Execution, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	workflowID := workflows.ExecutionWorkflowID(id)
+	workflowID := workflows.ExecutionWorkflowID(key)
 	ex, closed, err := query[berth.Execution](ctx, s, workflowID, workflows.QueryExecution, enums.QUERY_REJECT_CONDITION_NOT_OPEN)
 	switch closed {
 	case enums.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED:
@@ -95,6 +83,6 @@ func (s *Starter) GetExecution(ctx context.Context, id string) (berth.Execution,
 func noExecution() error { return berth.Errorf(berth.CodeNotFound, "execution not found") }
 
 // CancelExecution requests cancellation; CodeConflict when the execution has ended.
-func (s *Starter) CancelExecution(ctx context.Context, id string) error {
-	return s.cancel(ctx, workflows.ExecutionWorkflowID(id), "execution")
+func (s *Starter) CancelExecution(ctx context.Context, key string) error {
+	return s.cancel(ctx, workflows.ExecutionWorkflowID(key), "execution")
 }

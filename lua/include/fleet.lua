@@ -19,6 +19,7 @@
 --   class:{class}:places     zset  the nodes that can be chosen, as zone, host and node, in byte order
 --   class:{class}:state      hash  the number of nodes that are free, or excluded, by reason
 --   capabilities             hash  capability -> number of registered nodes that have it
+--   capabilities:known       zset  capability -> when a node last registered with it
 -- A class has the nodes that belong to the same pools and have the same unavailable services. A change of a node updates the
 -- indexes of its class, so that it costs the same with one pool and with hundreds; a decision compares the classes of a pool.
 -- A class is named by the hash of its pools and its unavailable services: 41 characters where every service is available.

@@ -2,8 +2,11 @@
 -- because it defines many names. Set before: stem; now; open_grace, ms of grace to open where Redis may have lost leases; known, the last
 -- epoch of the guard that the caller has seen.
 --   waiting             zset  pool with waiters -> tag
---   waiting:state       hash  V:{class}: the virtual time of a class; F:{pool}: the tag at which the pool's last grant ends
+--   waiting:state       hash  V:{class}: the virtual time of a class; F:{pool}: the tag at which the pool's last grant ends;
+--                             A:{capability}: the pool of its anchor that was looked at last; sweep: where the next sweep continues
 --   waiting:listed      hash  pool without indexes that has waiters -> the capabilities that its nodes must have, one per line
+--   waiting:anchors     zset  the first of these capabilities -> number of such pools
+--   waiting:anchor:{c}  zset  such pools of one capability, in byte order
 --   waiting:requests    hash  waiter -> its request, see request_row
 --   waiting:promoted    zset  waiter whose workflow has to be signalled -> when to signal it again
 --   pool:{id}:room:...        the waiters of a pool, users of a pool equally: the keys of a room, see include room
@@ -43,7 +46,7 @@ do -- a function has at most 200 local variables
   local function changes()
     if not made then
 -- include settle
-      made = { settle = settle, purge = purge, spec_of = spec_of }
+      made = { settle = settle, purge = purge, spec_of = spec_of, purge_due = purge_due, purge_marks = purge_marks }
     end
     return made
   end
@@ -60,9 +63,9 @@ local HANDED_OVER, NOTIFY_AGAIN, KEEP = 10000, 2000, 172800000
 -- MAX_STATE is how many rows are kept of pools that have no waiters any more.
 local MAX_STATE = 10000
 
--- MAX_POOLS is how many pools one call considers; MAX_USERS and MAX_EACH how many users of a pool, and how many waiters of each, when
--- the first one cannot use the node.
-local MAX_POOLS, MAX_USERS, MAX_EACH = 1000, 4, 8
+-- MAX_LISTED is how many of the pools of one anchor a call looks at: a later call continues there. MAX_SKIPPED is how many waiters of a
+-- pool that cannot use the node a call skips, MAX_EACH how many of one user.
+local MAX_LISTED, MAX_SKIPPED, MAX_EACH = 64, 1000, 250
 
 local waiting = stem .. 'waiting'
 local call = call_of(string.sub(stem, 1, -11), string.sub(stem, 1, -11) .. 'lease:guard', HANDED_OVER, NOTIFY_AGAIN, known)
@@ -81,10 +84,8 @@ local function lease_of(waiter) return 'execution:' .. string.match(waiter, '^[^
 -- request_row formats a request for request_of.
 local function request_row(ttl, pool, strategy, detail) return table.concat({ whole(ttl), pool, strategy, detail }, '\3') end
 
--- request_of returns the request of a waiter; nil when Redis has lost it.
-local function request_of(waiter)
-  local row = redis.call('HGET', waiting .. ':requests', waiter)
-  if not row then return nil end
+-- request_of returns the request of a waiter from its row.
+local function request_of(waiter, row)
   local ttl, pool, asked, detail = string.match(row, '^([^\3]*)\3([^\3]*)\3([^\3]*)\3(.*)$')
   return {
     pool = pool, asked = asked, detail = detail, lease = lease_of(waiter), ttl = tonumber(ttl),
@@ -101,11 +102,26 @@ local function tag_of(pool, required)
   return whole(tag)
 end
 
+-- anchor makes the nodes that have the first of the required capabilities find a pool without indexes; unanchor ends that.
+local function anchor(pool, required)
+  local capability = string.match(required, '^[^\n]+')
+  if redis.call('ZADD', waiting .. ':anchor:' .. capability, 0, pool) == 1 then redis.call('ZINCRBY', waiting .. ':anchors', 1, capability) end
+end
+
+local function unanchor(pool, capability)
+  if redis.call('ZREM', waiting .. ':anchor:' .. capability, pool) == 0 then return end
+  if tonumber(redis.call('ZINCRBY', waiting .. ':anchors', -1, capability)) <= 0 then redis.call('ZREM', waiting .. ':anchors', capability) end
+end
+
 -- close_room removes a pool without waiters.
 local function close_room(room)
   if redis.call('ZCARD', room.waiting) > 0 then return end
+  local required = redis.call('HGET', waiting .. ':listed', room.model)
   redis.call('ZREM', waiting, room.model)
-  redis.call('HDEL', waiting .. ':listed', room.model)
+  if required then
+    redis.call('HDEL', waiting .. ':listed', room.model)
+    unanchor(room.model, string.match(required, '^[^\n]+'))
+  end
   if redis.call('EXISTS', waiting) == 0 or redis.call('HLEN', waiting .. ':state') > MAX_STATE then redis.call('DEL', waiting .. ':state') end
 end
 
@@ -117,7 +133,10 @@ local function wait_in(waiter, pool, row, left, order, ahead, required)
   join(room, waiter, order .. '/0/' .. (first and precise(score_of(first)) or '0'))
   redis.call('PEXPIRE', room.state, whole(KEEP))
   redis.call('HSET', waiting .. ':requests', waiter, row)
-  if required ~= '' then redis.call('HSET', waiting .. ':listed', pool, required) end
+  if required ~= '' then
+    redis.call('HSET', waiting .. ':listed', pool, required)
+    anchor(pool, required)
+  end
   redis.call('ZADD', waiting, 'NX', tag_of(pool, required), pool)
 end
 
@@ -130,9 +149,17 @@ local function forget_waiter(waiter, pool)
   close_room(room)
 end
 
+-- forget_expired removes waiters whose time is over.
+local function forget_expired(room)
+  for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', room.waiting, '-inf', whole(now), 'LIMIT', 0, MAX_DEAD)) do
+    forget_waiter(waiter, room.model)
+  end
+end
+
 -- leave_with lets a waiter that has got a node leave its room. The workflow of `mine` is the caller; any other is signalled.
-local function leave_with(room, flow, member, waiter, node, mine)
-  if head_of(flow) == waiter then
+local function leave_with(room, flow, waiter, node, mine)
+  local first, member = head_of(flow)
+  if first == waiter then
     take_first(room, flow, waiter, member, 1)
     advance(room, flow, member)
   else
@@ -150,32 +177,55 @@ local function leave_with(room, flow, member, waiter, node, mine)
   close_room(room)
 end
 
+-- find_waiter returns the first waiter of a pool that can use a free node, with its request, the node and its flow; or one without a
+-- request, which Redis has lost. Where `listed` names a node, it has to be that one. What a waiter can use depends on the nodes that it
+-- excludes and on services and capabilities only, so each such combination is tried once.
+local function find_waiter(room, listed)
+  local tried, skipped = {}, 0
+  for from = 0, MAX_SKIPPED, 16 do
+    local members = redis.call('ZRANGE', room.stem .. 'order:x', from, from + 15)
+    for _, member in ipairs(members) do
+      local flow, at, size = flow_at(room, 'x', string.sub(member, 17)), 0, 1 -- most often the first one can
+      repeat
+        local waiters = redis.call('ZRANGE', flow.key, at, at + size - 1)
+        local rows = waiters[1] and redis.call('HMGET', waiting .. ':requests', unpack(waiters)) or {}
+        for i, row in ipairs(rows) do
+          if not row then return waiters[i] end
+          local request = request_of(waiters[i], row)
+          local needs = string.match(request.detail, '^[^\2]*\2[^\2]*\2(.*)\2[^\2]*\2$')
+          if not tried[needs] then
+            tried[needs], request.listed = true, listed
+            local node = choosing.pick(request)
+            if node then return waiters[i], request, node, flow end
+            local reasons = request.skipped
+            if not (reasons.excluded or reasons.service_unavailable) then return nil end -- the others cannot use any either
+          end
+          skipped = skipped + 1
+          if skipped >= MAX_SKIPPED then return nil end
+        end
+        at, size = at + #waiters, math.min(8 * size, 64)
+      until #rows == 0 or at >= MAX_EACH
+    end
+    if #members < 16 then return nil end
+  end
+  return nil
+end
+
 -- serve_pool hands one free node to the first waiter of a pool that can use one, and returns the waiter and the node. Where `listed`
 -- names a node, it has to be that one.
 local function serve_pool(pool, listed, mine)
   local room = pool_room(pool)
-  for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', room.waiting, '-inf', whole(now), 'LIMIT', 0, MAX_DEAD)) do
-    forget_waiter(waiter, pool)
-  end
-  for _, member in ipairs(redis.call('ZRANGE', room.stem .. 'order:x', 0, MAX_USERS - 1)) do
-    local flow = flow_at(room, 'x', string.sub(member, 17))
-    for _, waiter in ipairs(redis.call('ZRANGE', flow.key, 0, MAX_EACH - 1)) do
-      local request = request_of(waiter)
-      if request then
-        request.listed = listed
-        if waiter ~= mine then request.ttl = HANDED_OVER end
-        local node = choosing.pick(request)
-        if node then
-          choosing.take(request, node)
-          leave_with(room, flow, member, waiter, node, mine)
-          return waiter, node
-        end
-        local skipped = request.skipped
-        if not (skipped.excluded or skipped.service_unavailable) then return nil end -- the others cannot use any either
-      else
-        forget_waiter(waiter, pool) -- its workflow enters it again
-      end
+  forget_expired(room)
+  for _ = 1, MAX_DEAD do
+    local waiter, request, node, flow = find_waiter(room, listed)
+    if not waiter then return nil end
+    if node then
+      if waiter ~= mine then request.ttl = HANDED_OVER end
+      choosing.take(request, node)
+      leave_with(room, flow, waiter, node, mine)
+      return waiter, node
     end
+    forget_waiter(waiter, pool) -- its workflow enters it again
   end
   return nil
 end
@@ -184,50 +234,85 @@ end
 local function in_grace() return grace(call.guard, now, open_grace, known, true) > 0 end
 
 -- serve hands free nodes to the waiters of pools, in rounds by their tags. `pools` has pool and tag alternating, `listed` the node
--- to hand over, '' for any. It stops when `mine` has a node.
+-- to hand over, '' for any. It stops when `mine` has a node. Pools whose waiters can use none cost no step.
 local function serve(pools, listed, mine)
-  local open = {}
+  local open, steps = {}, 0
   for i = 1, #pools, 2 do open[#open + 1] = { pool = pools[i], tag = score_of(pools[i + 1]) } end
-  for _ = 1, MAX_STEPS do
-    local best
-    for i, candidate in ipairs(open) do
-      if not best or candidate.tag < open[best].tag then best = i end
+  table.sort(open, function(a, b) return before(a.tag, a.pool, b.tag, b.pool) end)
+  while open[1] and steps < MAX_STEPS do
+    local first = table.remove(open, 1)
+    local waiter, node = serve_pool(first.pool, listed, mine)
+    if waiter then
+      if waiter == mine then return node end
+      if listed ~= '' and redis.call('ZCARD', stem .. 'node:slots:' .. node.id) >= node.max then return nil end
+      steps = steps + 1
+      if redis.call('ZSCORE', waiting, first.pool) then
+        first.tag = first.tag + 1
+        local at = 1
+        while open[at] and before(open[at].tag, open[at].pool, first.tag, first.pool) do at = at + 1 end
+        table.insert(open, at, first)
+      end
     end
-    if not best then return nil end
-    local waiter, node = serve_pool(open[best].pool, listed, mine)
-    if waiter and waiter == mine then return node end
-    if waiter and redis.call('ZSCORE', waiting, open[best].pool) then
-      open[best].tag = open[best].tag + 1
-    else
-      table.remove(open, best)
-    end
-    if waiter and listed ~= '' and redis.call('ZCARD', stem .. 'node:slots:' .. node.id) >= node.max then return nil end
   end
   return nil
 end
 
--- serve_node hands a node to the waiters of the pools that it serves.
-local function serve_node(node, pools)
-  local own, found, capabilities = '\n' .. pools .. '\n', {}, nil
-  local all, listed = redis.call('ZRANGE', waiting, 0, MAX_POOLS - 1, 'WITHSCORES'), nil
-  for i = 1, #all, 2 do
-    local serves = string.find(own, '\n' .. all[i] .. '\n', 1, true)
-    if not serves then
-      listed = listed or redis.call('EXISTS', waiting .. ':listed')
-      local required = listed == 1 and redis.call('HGET', waiting .. ':listed', all[i])
-      if required then
-        capabilities = capabilities or '\n' .. choosing.changes().spec_of(stem, node.id).capabilities .. '\n'
-        serves = true
-        for capability in string.gmatch(required, '[^\n]+') do
-          serves = serves and string.find(capabilities, '\n' .. capability .. '\n', 1, true)
-        end
+-- waiting_of returns those of some pools that have waiters, each followed by its tag.
+local function waiting_of(pools)
+  local found = {}
+  for i = 1, #pools, 1000 do
+    local last = math.min(i + 999, #pools)
+    for n, tag in ipairs(redis.call('ZMSCORE', waiting, unpack(pools, i, last))) do
+      if tag then
+        found[#found + 1] = pools[i + n - 1]
+        found[#found + 1] = tag
       end
     end
-    if serves then
-      found[#found + 1] = all[i]
-      found[#found + 1] = all[i + 1]
+  end
+  return found
+end
+
+-- anchored returns the pools of an anchor, MAX_LISTED of them in turns.
+local function anchored(capability)
+  local key, field = waiting .. ':anchor:' .. capability, 'A:' .. capability
+  if redis.call('ZCARD', key) <= MAX_LISTED then return redis.call('ZRANGE', key, 0, -1) end
+  local last = redis.call('HGET', waiting .. ':state', field)
+  local found = redis.call('ZRANGEBYLEX', key, last and '(' .. last or '-', '+', 'LIMIT', 0, MAX_LISTED)
+  if #found < MAX_LISTED then
+    for _, pool in ipairs(redis.call('ZRANGEBYLEX', key, '-', last and '[' .. last or '+', 'LIMIT', 0, MAX_LISTED - #found)) do
+      found[#found + 1] = pool
     end
   end
+  redis.call('HSET', waiting .. ':state', field, found[#found])
+  return found
+end
+
+-- add_listed adds to `pools` those without indexes to which the node belongs.
+local function add_listed(node, pools)
+  if redis.call('EXISTS', waiting .. ':anchors') == 0 then return end
+  local all, own = choosing.changes().spec_of(stem, node.id).capabilities, {}
+  for capability in string.gmatch(all, '[^\n]+') do own[#own + 1] = capability end
+  if #own == 0 then return end
+  all = '\n' .. all .. '\n'
+  for i, number in ipairs(redis.call('ZMSCORE', waiting .. ':anchors', unpack(own))) do
+    for _, pool in ipairs(number and anchored(own[i]) or {}) do
+      local required = redis.call('HGET', waiting .. ':listed', pool)
+      if not required then unanchor(pool, own[i]) end -- an earlier version has closed the room
+      local serves = required
+      for capability in string.gmatch(required or '', '[^\n]+') do
+        serves = serves and string.find(all, '\n' .. capability .. '\n', 1, true)
+      end
+      if serves then pools[#pools + 1] = pool end
+    end
+  end
+end
+
+-- serve_node hands a node to the waiters of the pools that it serves.
+local function serve_node(node, pools)
+  local own = {}
+  for pool in string.gmatch(pools, '[^\n]+') do own[#own + 1] = pool end
+  add_listed(node, own)
+  local found = waiting_of(own)
   if #found > 0 and not in_grace() then serve(found, node.id, nil) end
 end
 

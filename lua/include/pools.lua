@@ -119,6 +119,13 @@ local function count_capabilities(stem, capabilities, by)
   end
 end
 
+-- remember_capabilities records which capabilities nodes have had, also after these nodes are forgotten.
+local function remember_capabilities(stem, capabilities, now)
+  local known, MAX_KNOWN = stem .. 'capabilities:known', 10000
+  for _, c in ipairs(lines(capabilities)) do redis.call('ZADD', known, whole(now), c) end
+  redis.call('ZREMRANGEBYRANK', known, 0, -MAX_KNOWN - 1)
+end
+
 -- notify adds a notice about the node's generation to the outbox, where it stays until it is handled, and publishes that.
 local function notify(stem, node, now, reason)
   local spec = spec_of(stem, node.id)
