@@ -128,7 +128,7 @@ func TestPage_TwelveTabs_AllAreServedAndMissNothing(t *testing.T) {
 		}
 		return n
 	}
-	s.eventually("the windows without a stream to say so", func() bool { return crowded() == tabs-4 })
+	s.eventually("the notice in the windows without a stream", func() bool { return crowded() == tabs-4 })
 	close(call)
 	close(<-calls)
 	for i, o := range all {

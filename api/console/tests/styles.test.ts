@@ -18,9 +18,9 @@ const around = ['console', 'pane'];
 const at = (name: string) => `../src/${name}`;
 
 function imported(name: string): string[] {
-  const folder = name.split('/').slice(0, -1);
+  const directory = name.split('/').slice(0, -1);
   return [...components[at(name)].matchAll(/from '(\.[^']+\.svelte)'|import\('(\.[^']+\.svelte)'\)/g)].map(([, a, b]) => {
-    const path = [...folder];
+    const path = [...directory];
     for (const step of (a ?? b).split('/')) {
       if (step === '..') path.pop();
       else if (step !== '.') path.push(step);

@@ -112,7 +112,7 @@ test('a conference is followed in a hidden tab, too', async () => {
   await r.end();
 });
 
-test('a tab without a share of the connections says so, and reads the stream once it has one', async () => {
+test('a tab without a share of the connections reports it, and reads the stream once it has one', async () => {
   const at = server();
   let share: Share | null = null;
   const tab = tabOf(() => share);
