@@ -199,7 +199,7 @@ func western(content []byte) (string, bool) {
 // knows reports whether a language has all letters that a text has.
 func knows(known string, seen *[256]bool) bool {
 	for b, there := range seen {
-		if there && !strings.ContainsRune(known, charmap.Windows1252.DecodeByte(byte(b))) { //nolint:gosec // it is below 256
+		if there && !strings.ContainsRune(known, charmap.Windows1252.DecodeByte(byte(b))) {
 			return false
 		}
 	}
