@@ -1,6 +1,12 @@
 package berth
 
-import "time"
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
 
 // FleetConfig is the configuration of assignment that operators can change at run time.
 type FleetConfig struct {
@@ -73,6 +79,82 @@ func (c FleetConfig) Validate() error {
 		}
 	}
 	return nil
+}
+
+// RequiredServices maps a capability, or the kind before its colon, to the services that a node must declare to get work that
+// needs the capability.
+type RequiredServices map[string][]string
+
+// Bounds of RequiredServices, which every process keeps in memory.
+const (
+	maxServiceRules = 1000
+	maxRuleServices = 16
+)
+
+// ParseRequiredServices reads a stored document. Entries of another form have no effect: earlier releases stored any object.
+func ParseRequiredServices(doc []byte) RequiredServices {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(doc, &all) != nil {
+		return nil
+	}
+	out := RequiredServices{}
+	for capability, row := range all {
+		var services []string
+		rule := RequiredServices{}
+		if json.Unmarshal(row, &services) == nil {
+			rule[capability] = services
+		}
+		if len(services) > 0 && rule.Validate() == nil {
+			out[capability] = services
+		}
+	}
+	return out
+}
+
+// Validate returns CodeInvalid for the first invalid entry.
+func (r RequiredServices) Validate() error {
+	if len(r) > maxServiceRules {
+		return Invalid("body", "exceeds the limit of %d capabilities", maxServiceRules)
+	}
+	for _, capability := range slices.Sorted(maps.Keys(r)) {
+		if err := ValidCapability("body", capability); err != nil {
+			return err
+		}
+		if len(r[capability]) > maxRuleServices {
+			return Invalid(capability, "exceeds the limit of %d services", maxRuleServices)
+		}
+		for _, service := range r[capability] {
+			if err := ValidID(capability, service); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Of returns the services that the capabilities require, sorted.
+func (r RequiredServices) Of(capabilities []string) []string {
+	if len(r) == 0 {
+		return nil
+	}
+	var out []string
+	for _, c := range capabilities {
+		out = append(out, r[c]...)
+		if kind, _, ok := strings.Cut(c, ":"); ok {
+			out = append(out, r[kind]...)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(out)))
+}
+
+// Has reports whether any capability requires the service.
+func (r RequiredServices) Has(service string) bool {
+	for _, services := range r {
+		if slices.Contains(services, service) {
+			return true
+		}
+	}
+	return false
 }
 
 // SystemState is the state of a pool by which its dynamic strategy switches.

@@ -93,6 +93,9 @@ type NodeSpec struct {
 	Hostname          string      `json:"hostname,omitempty"`
 	Zone              string      `json:"zone,omitempty"`
 	Capabilities      []string    `json:"capabilities"`
+	// Services are what runs on the node for its work, such as the program of a capability. A capability may require some of them:
+	// see RequiredServices.
+	Services          []string `json:"services,omitempty"`
 	MaxConcurrentJobs int         `json:"maxConcurrentJobs"` // 0: DefaultMaxConcurrentJobs
 	// ClientURL is where participants of conferences reach a media unit's server, KeyID the id of its API key. A unit without
 	// them takes conferences that no participant can join.
@@ -104,6 +107,7 @@ type NodeSpec struct {
 const (
 	MaxCapabilities     = 64   // required by a pool or a request
 	MaxNodeCapabilities = 1000 // of a node: any-to-any translation of 32 languages has 992 pairs
+	MaxNodeServices     = 64
 	MaxNodeConcurrency  = 100_000
 	maxName             = 128
 	maxClientURL        = 512
@@ -135,6 +139,14 @@ func (s NodeSpec) Validate() error {
 	}
 	for _, c := range s.Capabilities {
 		if err := ValidCapability("capabilities", c); err != nil {
+			return err
+		}
+	}
+	if len(s.Services) > MaxNodeServices {
+		return Invalid("services", "exceed the limit of %d", MaxNodeServices)
+	}
+	for _, service := range s.Services {
+		if err := ValidID("services", service); err != nil {
 			return err
 		}
 	}

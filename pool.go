@@ -83,7 +83,8 @@ const (
 	ExcludeFull               ExcludeReason = "full"
 	ExcludeNotInPool          ExcludeReason = "not_in_pool"
 	ExcludeCapabilityMissing  ExcludeReason = "capability_missing"
-	ExcludeServiceUnavailable ExcludeReason = "service_unavailable"
+	ExcludeServiceUnavailable ExcludeReason = "service_unavailable" // marked for a time
+	ExcludeServiceMissing     ExcludeReason = "service_missing"     // the node does not declare it
 	ExcludeCordoned           ExcludeReason = "cordoned"
 	ExcludeDraining           ExcludeReason = "draining"
 	ExcludeByCaller           ExcludeReason = "excluded" // the request excluded the node
@@ -93,7 +94,7 @@ const (
 func ExcludeReasons() []ExcludeReason {
 	return []ExcludeReason{
 		ExcludeOffline, ExcludeSuspect, ExcludeFull, ExcludeNotInPool, ExcludeCapabilityMissing,
-		ExcludeServiceUnavailable, ExcludeCordoned, ExcludeDraining, ExcludeByCaller,
+		ExcludeServiceUnavailable, ExcludeServiceMissing, ExcludeCordoned, ExcludeDraining, ExcludeByCaller,
 	}
 }
 
@@ -185,7 +186,8 @@ type Requirements struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 	// Strategy is used instead of the pool's.
 	Strategy Strategy `json:"strategy,omitempty"`
-	// Services must be available on the node, in addition to those of its capabilities.
+	// Services must be available on the node, in addition to those that its capabilities require. A node that declares services
+	// must declare these too.
 	Services []string `json:"services,omitempty"`
 	Excluded []string `json:"excluded,omitempty"` // ids of nodes
 	// Own is the caller's own node, OwnZone and OwnHost are the caller's location.

@@ -20,6 +20,8 @@ type Refusal struct {
 	Reasons map[ExcludeReason]int `json:"reasons,omitempty"`
 	// Missing lists the required capabilities that no registered node has, or that the closest node lacks.
 	Missing []string `json:"missing,omitempty"`
+	// Services are those that the work needs, where nodes were excluded because they do not declare all of them.
+	Services []string `json:"services,omitempty"`
 	// RetryAfter is how long nothing will be assigned; 0 when that is not known.
 	RetryAfter time.Duration `json:"retryAfter,omitempty"`
 	// SubmissionID identifies the request that was refused. The workflow sets it, so that a later request with the same
@@ -54,7 +56,11 @@ func (r *Refusal) because(none string) string {
 	}
 	for _, reason := range slices.Sorted(maps.Keys(r.Reasons)) {
 		if reason != ExcludeCapabilityMissing || len(r.Missing) == 0 {
-			why = append(why, fmt.Sprintf("%d %s", r.Reasons[reason], strings.ReplaceAll(string(reason), "_", " ")))
+			text := fmt.Sprintf("%d %s", r.Reasons[reason], strings.ReplaceAll(string(reason), "_", " "))
+			if reason == ExcludeServiceMissing && len(r.Services) > 0 {
+				text += " (needs " + strings.Join(r.Services, ", ") + ")"
+			}
+			why = append(why, text)
 		}
 	}
 	if len(why) == 0 && none != "" {

@@ -16,7 +16,7 @@ type assignBody struct {
 	PoolID               string         `json:"poolId,omitempty" doc:"The pool to choose from. Exactly one of poolId and requiredCapabilities must be set"`
 	RequiredCapabilities []string       `json:"requiredCapabilities,omitempty" maxItems:"64" doc:"Choose from the nodes that have all of these capabilities"`
 	Strategy             berth.Strategy `json:"strategy,omitempty" doc:"Default: the pool's strategy. dynamic means the strategy that the pool is switched to, or round-robin"`
-	Services             []string       `json:"services,omitempty" maxItems:"32" doc:"Services that must be available on the node, in addition to those of its capabilities"`
+	Services             []string       `json:"services,omitempty" maxItems:"32" doc:"Services that must be available on the node, in addition to those that its capabilities require. A node that declares services must declare these"`
 	ExcludeNodes         []string       `json:"excludeNodes,omitempty" maxItems:"100" doc:"Ids of nodes that must not be chosen"`
 	InstanceID           string         `json:"instanceId,omitempty" doc:"Id of the caller's own node, for the strategies affinity and locality"`
 	Host                 string         `json:"host,omitempty" doc:"Host of the caller, for the strategy locality. Default: the host of instanceId"`

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,8 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/internal/ledger"
@@ -64,32 +61,12 @@ type bindOutputBody struct {
 	Members  int    `json:"members" doc:"Number of members of the pool"`
 }
 
-// document is any JSON object.
-type document json.RawMessage
-
-// Schema accepts every object.
-func (document) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}
-}
-
-// UnmarshalJSON stores the text.
-func (d *document) UnmarshalJSON(b []byte) error {
-	*d = bytes.Clone(b)
-	return nil
-}
-
-// MarshalJSON returns the text.
-func (d document) MarshalJSON() ([]byte, error) { return d, nil }
-
-type servicesInput struct{ Body document }
+type servicesInput struct{ Body berth.RequiredServices }
 
 type servicesOutput struct {
 	Stale string `header:"Berth-Stale" doc:"true: Redis is unavailable, and this is the last known value"`
-	Body  document
+	Body  berth.RequiredServices
 }
-
-// maxServicesBytes limits the configuration of the core services, which every process keeps in memory.
-const maxServicesBytes = 256 << 10
 
 type statsOutputBody struct {
 	Pools map[string]map[berth.ExcludeReason]int64 `json:"pools" doc:"Number of times that nodes were excluded, by pool and reason"`
@@ -106,9 +83,11 @@ func (s *server) fleetConfigRoutes() {
 	register(s, "PUT /v1/config/strategy", forOperator, s.putStrategy, op("put-strategy", "config",
 		"Replace the configuration of assignment", "Omitted fields take their defaults."))
 	registerOutput(s, "GET /v1/config/services", forOperator, s.getServices, op("get-services", "config",
-		"Get the configuration of the core services"))
+		"Get the services that capabilities require"))
 	registerOutput(s, "PUT /v1/config/services", forOperator, s.putServices, op("put-services", "config",
-		"Replace the configuration of the core services", "Any JSON object."))
+		"Replace the services that capabilities require",
+		"Maps a capability, or the kind before its colon, to the services that a node has to declare to get work that needs the "+
+			"capability: `{\"asr\": [\"whisper\"]}`. A node that declares no services gets no such work."))
 	register(s, "GET /v1/stats/excludes", forOperator, s.excludeStats, op("exclude-stats", "pools",
 		"Count the exclusions of nodes by pool and reason"))
 }
@@ -239,14 +218,14 @@ func (v configView) config() berth.FleetConfig {
 
 func (s *server) getServices(ctx context.Context, _ *struct{}) (*servicesOutput, error) {
 	now := s.Fleet.Snapshot()
-	doc, stale, err := latest(now, now.Services, func() (json.RawMessage, error) { return s.Scripts.Services(ctx) })
+	required, stale, err := latest(now, now.Services, func() (berth.RequiredServices, error) { return s.Scripts.Services(ctx) })
 	if err != nil {
 		return nil, err
 	}
-	if len(doc) == 0 {
-		doc = json.RawMessage(`{}`)
+	if required == nil {
+		required = berth.RequiredServices{}
 	}
-	out := &servicesOutput{Body: document(doc)}
+	out := &servicesOutput{Body: required}
 	if stale {
 		out.Stale = "true"
 	}
@@ -254,10 +233,14 @@ func (s *server) getServices(ctx context.Context, _ *struct{}) (*servicesOutput,
 }
 
 func (s *server) putServices(ctx context.Context, in *servicesInput) (*servicesOutput, error) {
-	if len(in.Body) > maxServicesBytes {
-		return nil, exceeds("body", maxServicesBytes)
+	if err := in.Body.Validate(); err != nil {
+		return nil, err
 	}
-	if err := s.set(ctx, ledger.SettingServices, "", json.RawMessage(in.Body)); err != nil {
+	body, err := json.Marshal(in.Body)
+	if err != nil {
+		return nil, fmt.Errorf("required services: %w", err)
+	}
+	if err := s.set(ctx, ledger.SettingServices, "", body); err != nil {
 		return nil, err
 	}
 	return &servicesOutput{Body: in.Body}, nil

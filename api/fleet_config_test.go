@@ -98,29 +98,74 @@ func TestPutStrategy_InvalidRequest_FieldNamed(t *testing.T) {
 	require.Empty(t, all, "no partial write")
 }
 
-// L8: the configuration of the core services is any JSON object, stored unchanged.
-func TestPutServices_JSONObject_Replaced(t *testing.T) {
+// L8, FA12: capabilities require services; an invalid document is refused by its field and changes nothing.
+func TestPutServices_Capabilities_RequireServices(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	const path = "/v1/config/services"
 	require.JSONEq(t, `{}`, string(h.call(http.MethodGet, path, h.operator(), nil).body))
-	text := `{"asr": {"url": "http://a", "weights": [1, 2.50, 9007199254740993]}, "stale": "mine"}`
+	text := `{"asr": ["whisper"], "translate": ["nmt", "glossary"], "translate:en-es": []}`
 	a := h.call(http.MethodPut, path, h.operator(), text)
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.JSONEq(t, text, string(a.body))
+	text = `{"asr": ["whisper"], "translate": ["nmt", "glossary"]}` // an empty list has no effect
 	got := h.call(http.MethodGet, path, h.operator(), nil)
-	require.Contains(t, string(got.body), "9007199254740993", "numbers keep their digits")
 	require.JSONEq(t, text, string(got.body))
 	require.Empty(t, got.header.Get("Berth-Stale"))
-	h.seen("services", func(s *fleet.Snapshot) bool { return len(s.Services) > 0 })
-	for _, bad := range []string{`[]`, `"x"`, `1`, `null`, `{"a"`, ``} {
-		require.Equal(t, http.StatusBadRequest, h.call(http.MethodPut, path, h.operator(), bad).status, bad)
+	h.seen("services", func(s *fleet.Snapshot) bool { return len(s.Services) == 2 })
+	for name, tc := range map[string][2]string{
+		"a list": {`[]`, "body"}, "a text": {`"x"`, "body"}, "a number": {`1`, "body"}, "null": {`null`, "body"}, "half": {`{"a"`, "body"}, "nothing": {``, "body"},
+		"a service as text":    {`{"asr": "whisper"}`, "asr"},
+		"settings":             {`{"asr": {"url": "http://a"}}`, "asr"},
+		"a service of spaces":  {`{"asr": ["a b"]}`, "asr"},
+		"a service as number":  {`{"asr": [1]}`, "asr[0]"},
+		"no list":              {`{"asr": null}`, "asr"},
+		"a capability of tabs": {`{"a\tb": ["whisper"]}`, "body"},
+		"a wrong language":     {`{"translate:en-xx": ["nmt"]}`, "body"},
+		"too many services":    {`{"asr": ["` + strings.Repeat(`x","`, 20) + `x"]}`, "asr"},
+	} {
+		a := h.call(http.MethodPut, path, h.operator(), tc[0])
+		require.Equal(t, http.StatusBadRequest, a.status, "%s: %s", name, a.body)
+		require.Equal(t, tc[1], a.problem.Field, "%s: %s", name, a.body)
 	}
-	for _, huge := range []int{300 << 10, 5 << 20} {
-		a := h.call(http.MethodPut, path, h.operator(), doc{"a": strings.Repeat("a", huge)})
-		require.Equal(t, http.StatusRequestEntityTooLarge, a.status)
-		require.Equal(t, berth.CodeTooLarge, a.problem.Code)
-	}
+	a = h.call(http.MethodPut, path, h.operator(), doc{"a": strings.Repeat("a", 5<<20)})
+	require.Equal(t, http.StatusRequestEntityTooLarge, a.status)
 	require.JSONEq(t, text, string(h.call(http.MethodGet, path, h.operator(), nil).body))
+}
+
+// FA12: work whose capability requires a service, or whose request names one, goes to a node that declares it; the refusal names it.
+func TestAssign_CapabilityRequiresService_NodeDeclaresIt(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	register := func(id string, services ...string) {
+		t.Helper()
+		body := agent(id)
+		if len(services) > 0 {
+			body["services"] = services
+		}
+		a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), body)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+	}
+	ask := doc{"poolId": "translate:en-es"}
+	register("plain")
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/config/services", h.operator(), doc{"translate": []string{"nmt"}}).status)
+	refused := h.assign(ask)
+	require.Equal(t, http.StatusServiceUnavailable, refused.status, string(refused.body))
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceMissing: 1}, refused.problem.Reasons)
+	require.Contains(t, refused.problem.Detail, "nmt")
+	register("able", "nmt", "glossary")
+	require.Equal(t, []any{"glossary", "nmt"}, h.call(http.MethodGet, "/v1/nodes/able", h.operator(), nil).json(t)["services"])
+	require.NotContains(t, h.call(http.MethodGet, "/v1/nodes/plain", h.operator(), nil).json(t), "services")
+	register("other", "glossary")
+	require.Equal(t, "able", h.assign(ask).json(t)["nodeId"])
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/config/services", h.operator(), doc{}).status)
+	h.seen("the services", func(s *fleet.Snapshot) bool { return s.Declares() })
+	both := doc{"poolId": "translate:en-es", "services": []string{"nmt"}, "excludeNodes": []string{"able", "plain"}}
+	refused = h.assign(both)
+	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceMissing: 1, berth.ExcludeByCaller: 2}, refused.problem.Reasons, string(refused.body))
+	require.Contains(t, refused.problem.Detail, "nmt")
+	a := h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), func() doc { d := agent("bad"); d["services"] = []string{"a b"}; return d }())
+	require.Equal(t, "services", a.problem.Field, string(a.body))
 }
 
 // L5: a tenant can be bound to a pool.

@@ -108,7 +108,7 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	require.Equal(t, http.StatusOK, put("/v1/pools/fast", doc{"capabilities": []string{"translate:en-es"}, "strategy": "dynamic"}).status)
 	require.Equal(t, http.StatusOK, put("/v1/tenants/acme/pool", doc{"poolId": "fast"}).status)
 	require.Equal(t, http.StatusOK, put("/v1/config/strategy", doc{"maxRetries": 9}).status)
-	require.Equal(t, http.StatusOK, put("/v1/config/services", doc{"asr": doc{"url": "http://a"}}).status)
+	require.Equal(t, http.StatusOK, put("/v1/config/services", doc{"asr": []string{"whisper"}}).status)
 	held := h.assign(doc{"poolId": "fast"})
 	require.Equal(t, http.StatusOK, held.status, string(held.body))
 	require.Equal(t, http.StatusServiceUnavailable, h.assign(doc{"poolId": "nothing"}).status)
@@ -133,7 +133,7 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 		require.Contains(t, string(a.body), `"stale":true`, path)
 	}
 	services := h.call(http.MethodGet, "/v1/config/services", op, nil)
-	require.JSONEq(t, `{"asr":{"url":"http://a"}}`, string(services.body))
+	require.JSONEq(t, `{"asr":["whisper"]}`, string(services.body))
 	require.Equal(t, "true", services.header.Get("Berth-Stale"))
 	for path, a := range map[string]answer{
 		"register": h.call(http.MethodPost, "/v1/nodes", h.nodeToken(), agent("n2")),
@@ -163,7 +163,7 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	require.EqualValues(t, 1, pool["members"])
 	require.Equal(t, "dynamic", pool["strategy"])
 	require.EqualValues(t, 9, h.call(http.MethodGet, "/v1/config/strategy", op, nil).json(t)["maxRetries"])
-	require.JSONEq(t, `{"asr":{"url":"http://a"}}`, string(h.call(http.MethodGet, "/v1/config/services", op, nil).body))
+	require.JSONEq(t, `{"asr":["whisper"]}`, string(h.call(http.MethodGet, "/v1/config/services", op, nil).body))
 	h.seen("the tenant again", func(s *fleet.Snapshot) bool { return s.Tenants["acme"] == "fast" })
 
 	grace := h.assign(doc{"poolId": "fast"})

@@ -22,6 +22,7 @@ type registerBody struct {
 	Capabilities       []string        `json:"capabilities,omitempty" doc:"For example translate:en-es"`
 	SupportedExecutors []string        `json:"supportedExecutors,omitempty" doc:"Alias of capabilities"`
 	Languages          *languagesBody  `json:"languages,omitempty" doc:"Adds the capability of every pair of a source and a different target language"`
+	Services           []string        `json:"services,omitempty" doc:"Services that run on the node, such as whisper: it gets work whose capabilities require them, see PUT /v1/config/services"`
 	MaxConcurrentJobs  int             `json:"maxConcurrentJobs,omitempty" minimum:"1" maximum:"100000" default:"4" doc:"Number of slots"`
 	ClientURL          string          `json:"clientUrl,omitempty" maxLength:"512" doc:"Of a media unit: where participants reach its server, a ws or wss URL"`
 	KeyID              string          `json:"keyId,omitempty" maxLength:"128" doc:"Of a media unit: the id of its server's API key. Required with clientUrl"`
@@ -145,7 +146,7 @@ func (s *server) drainNode(ctx context.Context, in *drainInput) (*settingsOutput
 func (b registerBody) spec() (berth.NodeSpec, error) {
 	spec := berth.NodeSpec{
 		ID: b.NodeID, Kind: b.Kind, Incarnation: berth.Incarnation(b.Incarnation), Hostname: b.Hostname, Zone: b.Zone,
-		Capabilities: b.Capabilities, MaxConcurrentJobs: b.MaxConcurrentJobs, ClientURL: b.ClientURL, KeyID: b.KeyID,
+		Capabilities: b.Capabilities, Services: b.Services, MaxConcurrentJobs: b.MaxConcurrentJobs, ClientURL: b.ClientURL, KeyID: b.KeyID,
 	}
 	if len(b.SupportedExecutors) > 0 {
 		if len(b.Capabilities) > 0 {

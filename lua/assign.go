@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,8 +32,8 @@ type Choice struct {
 	Strategy berth.Strategy // the pool's; a dynamic one has to be resolved
 	// Required are the capabilities of the pool's nodes; the missing ones are reported when there is no node.
 	Required []string
-	// Services must be available on the node.
-	Services []string
+	// Services must not be marked as unavailable on the node. The node has to declare Needed too, and Named where it declares any.
+	Services, Needed, Named []string
 	// Listed are the nodes to choose from, instead of those of the pool; at most MaxListed. One that no longer has the required
 	// capabilities is not chosen.
 	Listed []string
@@ -170,10 +171,22 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 		excluded = "\n" + strings.Join(c.Excluded, "\n") + "\n"
 	}
 	detail := strings.Join([]string{
-		c.Own, strings.Join(c.places(), "\n"), strings.Join(c.Services, "\n"), excluded, strings.Join(unique(c.Required), "\n"),
+		c.Own, strings.Join(c.places(), "\n"), strings.Join(c.services(), "\n"), excluded, strings.Join(unique(c.Required), "\n"),
 		strings.Join(c.Listed, "\n"), "",
 	}, "\x02")
 	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, string(c.Strategy.Script()), c.Random, detail}
+}
+
+// services returns the lines for include/lacks.lua.
+func (c Choice) services() []string {
+	out := slices.Clone(c.Services)
+	for _, s := range c.Needed {
+		out = append(out, "+"+s)
+	}
+	for _, s := range c.Named {
+		out = append(out, "?"+s)
+	}
+	return out
 }
 
 // places returns the prefixes in the index of places that are near the caller, nearest first.

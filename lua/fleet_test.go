@@ -594,7 +594,7 @@ func TestSweepNodes_NodeDeadForAnHour_DeletesIt(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
-		g := register(t, s, spec("n1")).Generation
+		g := register(t, s, spec("n1", runs("whisper"))).Generation
 		_, err := s.WithdrawNode(t.Context(), "n1", g, berth.DepartureWithdrawn)
 		require.NoError(t, err)
 		sweep(t, s, fast, false)

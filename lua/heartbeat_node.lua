@@ -59,7 +59,8 @@ if suspect then
 end
 if now - refreshed > LIFETIME * 250 then
   refreshed = now
-  refresh_pools(stem, node, lines(pools_of_class(stem, node.class)))
+  -- A release that does not know services may have moved it to a class without them.
+  move(stem, node, lines(pools_of_class(stem, node.class)), leases, now)
   redis.call('EXPIRE', stem .. 'node:loads', LIFETIME)
 end
 redis.call('HSET', key, 'state', 'ready', 'cpu_usage', ARGV[4], 'gpu_usage', ARGV[5], 'memory_usage', ARGV[6],

@@ -158,8 +158,8 @@ func (k Keys) KnownCapabilities() string { return k.Capabilities() + ":known" }
 // PoolMembers is the set of a pool's nodes.
 func (k Keys) PoolMembers(poolID string) string { return k.stem() + "pool:" + poolID + ":members" }
 
-// PoolClasses is the sorted set of the classes of a pool's nodes; see include/fleet.lua. Nodes of a class belong to the same pools
-// and have the same unavailable services.
+// PoolClasses is the sorted set of the classes of a pool's nodes; see include/fleet.lua. Nodes of a class belong to the same pools,
+// declare the same services and have the same unavailable ones.
 func (k Keys) PoolClasses(poolID string) string { return k.stem() + "pool:" + poolID + ":classes" }
 
 // PoolOpen is the sorted set of the classes of a pool in which a node can be chosen.
@@ -187,6 +187,9 @@ func (k Keys) Classes() string { return k.stem() + "classes" }
 
 // NodeBriefs is the hash of what decisions read about each node. It outlasts Node, which expires.
 func (k Keys) NodeBriefs() string { return k.stem() + "node:briefs" }
+
+// NodeServices is the hash of the services that each node declares.
+func (k Keys) NodeServices() string { return k.stem() + "node:services" }
 
 // PoolStrategy is the hash of a dynamic pool's current strategy.
 func (k Keys) PoolStrategy(poolID string) string { return k.stem() + "pool:" + poolID + ":strategy" }
@@ -236,7 +239,7 @@ func (k Keys) ConfigTenants() string { return k.stem() + "config:tenants" }
 // ConfigStrategy is the JSON of the fleet's configuration.
 func (k Keys) ConfigStrategy() string { return k.stem() + "config:strategy" }
 
-// ConfigServices is the JSON of the core services' configuration.
+// ConfigServices is the JSON of the services that capabilities require.
 func (k Keys) ConfigServices() string { return k.stem() + "config:services" }
 
 // Conference is the hash of a conference's owner, status, start and epoch.

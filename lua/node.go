@@ -50,7 +50,7 @@ func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Regis
 		[]string{k.Node(spec.ID), k.NodeHold(spec.ID), k.NodeBeats(kind), k.NodeSuspects(kind), k.NodesDead()},
 		k.stem(), spec.ID, kind, spec.Incarnation.Host, spec.Incarnation.PID, spec.Incarnation.StartedAt,
 		spec.Hostname, spec.Zone, strings.Join(unique(spec.Capabilities), "\n"), slots, r.Previous, flag(r.Announce),
-		millis(NodeUnsure), millis(NodeGrace), s.epoch.Load(), spec.ClientURL, spec.KeyID)
+		millis(NodeUnsure), millis(NodeGrace), s.epoch.Load(), spec.ClientURL, spec.KeyID, strings.Join(unique(spec.Services), "\n"))
 	out := RegisterReply{Code: res.text(), Generation: res.wide(), Pools: splitLines(res.text())}
 	s.handedOver(res)
 	return out, res.done()

@@ -428,3 +428,19 @@ func TestHandover_RequestsLost_OthersAreServed(t *testing.T) { // B1
 		}
 	})
 }
+
+// FA12: a node without a service that an execution needs is handed to those behind it; the execution gets one that has it.
+func TestHandover_ServiceNeeded_NodeWithItAwaited(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		register(t, s, spec("plain", slots(1)))
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{}, c.queued("ann", "running")).Code)
+		require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{Needed: []string{"whisper"}}, c.queued("ben", "speech")).Code)
+		c.waits("ben", "text")
+		require.Equal(t, []string{"text"}, c.next("plain", "running"))
+		require.Empty(t, c.next("plain", "text"))
+		register(t, s, spec("able", slots(1), runs("whisper")))
+		require.Equal(t, []string{"speech"}, c.handed)
+	})
+}

@@ -256,18 +256,18 @@ func (s *Scripts) FleetConfig(ctx context.Context) (berth.FleetConfig, error) {
 	return c, nil
 }
 
-// PutServices writes the configuration of the core services, any JSON.
+// PutServices writes the services that capabilities require, as JSON.
 func (s *Scripts) PutServices(ctx context.Context, doc json.RawMessage) error {
 	return s.configure(ctx, "services", func(p redis.Pipeliner) { p.Set(ctx, s.keys.ConfigServices(), []byte(doc), 0) })
 }
 
-// Services returns the configuration of the core services; nil when there is none.
-func (s *Scripts) Services(ctx context.Context) (json.RawMessage, error) {
+// Services returns the services that capabilities require; nil when Redis has none.
+func (s *Scripts) Services(ctx context.Context) (berth.RequiredServices, error) {
 	doc, ok, err := found(s.rdb.Get(ctx, s.keys.ConfigServices()), "services")
 	if !ok {
 		return nil, err
 	}
-	return json.RawMessage(doc), nil
+	return berth.ParseRequiredServices([]byte(doc)), nil
 }
 
 // StoredSettings are the operator settings that Redis has; the ids of those map to true.

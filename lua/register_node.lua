@@ -26,6 +26,7 @@
 -- ARGV[15] last epoch of the guard that the caller has seen
 -- ARGV[16] where participants reach a media unit, '' for none
 -- ARGV[17] id of its API key, '' for none
+-- ARGV[18] services that it declares, one per line, in byte order
 --
 -- Returns {code, generation, pools, handed}; pools one per line; handed: waiters whose workflows the caller has to signal
 --   OK      registered as a new generation
@@ -95,11 +96,16 @@ local counted_before = code == 'EXISTS' and registered.capabilities or ''
 write_spec(stem, id, {
   kind = kind, host = host, pid = pid, started = started, hostname = hostname, zone = zone, capabilities = capabilities,
 })
+if ARGV[18] ~= '' then
+  redis.call('HSET', stem .. 'node:services', id, ARGV[18])
+else
+  redis.call('HDEL', stem .. 'node:services', id)
+end
 redis.call('HSET', key, 'node_id', id, 'kind', kind, 'generation', whole(generation),
   'host', host, 'pid', pid, 'started_at_ms', started, 'hostname', hostname, 'zone', zone,
   'capability_lines', capabilities, 'max_concurrent_jobs', whole(slots), 'state', 'ready', 'online', '1',
   'hold', held, 'last_heartbeat_ms', whole(now), 'updated_at_ms', whole(now), 'refreshed_at_ms', whole(now),
-  'client_url', ARGV[16], 'key_id', ARGV[17])
+  'client_url', ARGV[16], 'key_id', ARGV[17], 'service_lines', ARGV[18])
 redis.call('HSETNX', key, 'registered_at_ms', whole(now))
 redis.call('EXPIRE', key, LIFETIME)
 redis.call('HDEL', key, 'departure')

@@ -24,7 +24,8 @@ import (
 type refNode struct {
 	id, zone, host string
 	pools          []string
-	capable        string // hash of the pools
+	declared       []string // services
+	capable        string   // hash of the pools and declared services
 	max            int
 	gone           bool
 	hold           berth.ExcludeReason
@@ -62,14 +63,38 @@ func (n *refNode) class() string {
 		marks = ",tts,"
 	}
 	if n.capable == "" {
-		n.capable = fmt.Sprintf("%x", sha1.Sum([]byte(strings.Join(n.pools, "\n"))))
+		row := strings.Join(n.pools, "\n")
+		if len(n.declared) > 0 {
+			row += "\n\n" + strings.Join(n.declared, "\n")
+		}
+		n.capable = fmt.Sprintf("%x", sha1.Sum([]byte(row)))
 	}
 	return n.capable + marks
+}
+
+// lacks returns why the node cannot take work that needs the choice's services; empty if it can.
+func (n *refNode) lacks(c lua.Choice) berth.ExcludeReason {
+	undeclared := func(service string) bool { return !slices.Contains(n.declared, service) }
+	switch {
+	case n.unavailable && slices.Contains(c.Services, "tts"):
+		return berth.ExcludeServiceUnavailable
+	case slices.ContainsFunc(c.Needed, undeclared), len(n.declared) > 0 && slices.ContainsFunc(c.Named, undeclared):
+		return berth.ExcludeServiceMissing
+	}
+	return ""
 }
 
 // order returns what round-robin orders the nodes of a pool by.
 func (n *refNode) order() string {
 	return n.class() + "\x02" + n.zone + "\x01" + n.host + "\x01" + n.id
+}
+
+// spec returns the node's registration.
+func (n *refNode) spec() berth.NodeSpec {
+	return berth.NodeSpec{
+		ID: n.id, Kind: berth.NodeEngine, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
+		Hostname: n.host, Zone: n.zone, Capabilities: n.pools, Services: n.declared, MaxConcurrentJobs: n.max,
+	}
 }
 
 type refFleet struct {
@@ -103,8 +128,7 @@ func twoOf(random int64, n int) (lower, upper int) {
 
 // choose returns the node that a selection must take, nil if there is none.
 func (f *refFleet) choose(c lua.Choice) *refNode {
-	closed := func(n *refNode) bool { return n.unavailable && slices.Contains(c.Services, "tts") }
-	free := slices.DeleteFunc(f.members(c.PoolID, true), closed)
+	free := slices.DeleteFunc(f.members(c.PoolID, true), func(n *refNode) bool { return n.lacks(c) != "" })
 	byLoad := func(a, b *refNode) int { return cmp.Or(a.load()-b.load(), strings.Compare(a.id, b.id)) }
 	slices.SortFunc(free, byLoad)
 	byClass := slices.SortedStableFunc(slices.Values(free), func(a, b *refNode) int { return strings.Compare(a.class(), b.class()) })
@@ -176,15 +200,25 @@ func (f *refFleet) choose(c lua.Choice) *refNode {
 	return first(free)
 }
 
-// reasons returns how many nodes of a pool cannot be chosen, by reason.
-func (f *refFleet) reasons(pool string) map[berth.ExcludeReason]int {
+// reasons returns how many nodes of a pool cannot take the work of a choice, by reason. A node that does not have a service is not
+// waited for, however full it is.
+func (f *refFleet) reasons(c lua.Choice) map[berth.ExcludeReason]int {
 	out := map[berth.ExcludeReason]int{}
-	for _, n := range f.members(pool, false) {
-		if r := n.excluded(); r != "" {
+	for _, n := range f.members(c.PoolID, false) {
+		r, lacks := n.excluded(), n.lacks(c)
+		if r == "" || r == berth.ExcludeFull && lacks == berth.ExcludeServiceMissing {
+			r = lacks
+		}
+		if r != "" {
 			out[r]++
 		}
 	}
 	return out
+}
+
+// randomServices returns some services in order, in half of the cases none.
+func randomServices(rnd *rand.Rand) []string {
+	return [][]string{nil, nil, nil, {"nmt"}, {"whisper"}, {"nmt", "whisper"}}[rnd.IntN(6)]
 }
 
 // P18: every selection over random fleets matches the reference model, and no node exceeds its capacity.
@@ -222,17 +256,14 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 	for i := range 1 + rnd.IntN(60) {
 		r := &refNode{
 			id: fmt.Sprintf("n%02d", i), zone: fmt.Sprintf("z%d", rnd.IntN(3)), host: fmt.Sprintf("h%d", rnd.IntN(6)),
-			max: 1 + rnd.IntN(5), leases: map[string]bool{},
+			max: 1 + rnd.IntN(5), leases: map[string]bool{}, declared: randomServices(rnd),
 		}
 		for _, p := range pools {
 			if rnd.IntN(3) > 0 {
 				r.pools = append(r.pools, p)
 			}
 		}
-		reply, err := s.RegisterNode(ctx, berth.NodeSpec{
-			ID: r.id, Kind: berth.NodeEngine, Incarnation: berth.Incarnation{Host: "h", PID: 1, StartedAt: 1},
-			Hostname: r.host, Zone: r.zone, Capabilities: r.pools, MaxConcurrentJobs: r.max,
-		}, lua.Registration{})
+		reply, err := s.RegisterNode(ctx, r.spec(), lua.Registration{})
 		require.NoError(t, err)
 		r.generation = reply.Generation
 		f.nodes = append(f.nodes, r)
@@ -285,6 +316,11 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 				_, err := s.WithdrawNode(ctx, r.id, r.generation, berth.DepartureWithdrawn)
 				require.NoError(t, err)
 				r.gone, r.leases = true, map[string]bool{}
+			case op == 5 && rnd.IntN(10) == 0: // the same process with other services
+				r.declared, r.capable = randomServices(rnd), ""
+				reply, err := s.RegisterNode(ctx, r.spec(), lua.Registration{})
+				require.NoError(t, err)
+				require.Equal(t, lua.NodeExists, reply.Code)
 			case op < 10 && len(holding) > 0:
 				i := rnd.IntN(len(holding))
 				h := holding[i]
@@ -305,6 +341,12 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 		if rnd.IntN(4) == 0 {
 			c.Services = []string{"tts"}
 		}
+		switch rnd.IntN(6) {
+		case 0:
+			c.Needed = randomServices(rnd)
+		case 1:
+			c.Named = randomServices(rnd)
+		}
 		if rnd.IntN(4) == 0 {
 			c.Excluded = []string{f.nodes[rnd.IntN(len(f.nodes))].id}
 		}
@@ -315,10 +357,10 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 		outcomes[d.Code]++
 		if want == nil {
 			require.Contains(t, []string{lua.AssignFull, lua.AssignNone}, d.Code, "selection %d", k)
-			for _, own := range []berth.ExcludeReason{berth.ExcludeByCaller, berth.ExcludeServiceUnavailable, berth.ExcludeNotInPool} {
+			for _, own := range []berth.ExcludeReason{berth.ExcludeByCaller, berth.ExcludeNotInPool} {
 				delete(d.Reasons, own)
 			}
-			require.Equal(t, f.reasons(c.PoolID), d.Reasons, "selection %d: reasons", k)
+			require.Equal(t, f.reasons(c), d.Reasons, "selection %d: reasons", k)
 			require.Equal(t, d.Reasons[berth.ExcludeFull] > 0, d.Code == lua.AssignFull)
 			continue
 		}
@@ -338,7 +380,7 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 	for _, p := range pools {
 		got, err := s.CountPool(ctx, p)
 		require.NoError(t, err)
-		require.Equal(t, berth.PoolCounts{Free: len(f.members(p, true)), Excluded: f.reasons(p)}, got)
+		require.Equal(t, berth.PoolCounts{Free: len(f.members(p, true)), Excluded: f.reasons(lua.Choice{PoolID: p})}, got)
 	}
 }
 

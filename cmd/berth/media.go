@@ -21,6 +21,7 @@ type mediaCommand struct {
 
 	ID       string `help:"Register with this id. A process that registers with it later replaces this one." name:"id" env:"BERTH_UNIT_ID" required:""`
 	Slots    int    `help:"Run at most this many conferences." default:"50"`
+	Services []string `help:"Services that run on the unit, for a capability that requires them (PUT /v1/config/services)." env:"BERTH_UNIT_SERVICES"`
 	Zone     string `help:"Zone of the unit. Conferences with a zone run only on units of that zone."`
 	Hostname string `help:"Host of the unit. Default: the machine's name."`
 	Leave    bool   `help:"Withdraw on stop, so that the conferences are recovered elsewhere immediately. Otherwise a restart within the detection time keeps them."`
@@ -71,7 +72,7 @@ func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	}
 	defer end()
 	spec := berth.NodeSpec{
-		ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, MaxConcurrentJobs: c.Slots,
+		ID: c.ID, Hostname: c.Hostname, Zone: c.Zone, Capabilities: []string{berth.CapabilityConference}, Services: c.Services, MaxConcurrentJobs: c.Slots,
 	}
 	var changes <-chan string
 	if livekit, ok := driver.(*unit.LiveKit); ok {

@@ -21,6 +21,7 @@ type nodeCommand struct {
 	Capabilities []string       `help:"Capabilities: language pairs such as translate:en-es, or names of executors. At least one, or --sources and --targets."`
 	Sources      []string       `help:"Source languages: with --targets, adds the capability of every pair of a source and a different target language."`
 	Targets      []string       `help:"Target languages: see --sources."`
+	Services     []string       `help:"Services that run on the node, such as whisper, for capabilities that require them (PUT /v1/config/services)." env:"BERTH_NODE_SERVICES"`
 	Slots        int            `help:"Run at most this many jobs at the same time." default:"4"`
 	Zone         string         `help:"Zone of the node, for locality."`
 	Hostname     string         `help:"Host of the node, for locality. Default: the machine's name."`
@@ -45,7 +46,7 @@ func (c *nodeCommand) Run(ctx context.Context, logger *slog.Logger) error {
 		c.Capabilities = append(c.Capabilities, pairs...)
 	}
 	spec := berth.NodeSpec{
-		ID: c.ID, Kind: c.Kind, Hostname: c.Hostname, Zone: c.Zone, Capabilities: c.Capabilities, MaxConcurrentJobs: c.Slots,
+		ID: c.ID, Kind: c.Kind, Hostname: c.Hostname, Zone: c.Zone, Capabilities: c.Capabilities, Services: c.Services, MaxConcurrentJobs: c.Slots,
 	}
 	if spec.Incarnation, err = node.NewIncarnation(); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,11 +254,11 @@ func (u *updater) request() {
 // apply replaces the snapshot by one with what was read.
 func (u *updater) apply(ctx context.Context, r reply) {
 	next := *u.Snapshot()
+	recount := r.all || r.config && needsChanged(&next, &r.read)
 	if r.config {
 		next.Pools, next.Tenants, next.Config = r.read.Pools, r.read.Tenants, r.read.Config
 		next.Services, next.Strategies = r.read.Services, r.read.Strategies
 	}
-	recount := r.all
 	if r.all {
 		next.Nodes = r.read.Nodes
 	} else if len(r.nodes) > 0 || r.request.loads {
@@ -290,6 +291,14 @@ func (u *updater) apply(ctx context.Context, r reply) {
 		u.started = true
 		close(u.ready)
 	}
+}
+
+// needsChanged reports whether other services are required of the nodes of a pool.
+func needsChanged(before, after *Snapshot) bool {
+	return !maps.EqualFunc(before.Services, after.Services, slices.Equal) ||
+		len(after.Services) > 0 && !maps.EqualFunc(before.Pools, after.Pools, func(a, b berth.Pool) bool {
+			return slices.Equal(a.Capabilities, b.Capabilities)
+		})
 }
 
 // applyLoads copies the sampled loads to the nodes. Nodes that a sample shows to have changed in other ways are read again.
@@ -384,6 +393,9 @@ func (f *Fleet) read(ctx context.Context, r request) (out Snapshot, loads map[st
 	}
 	if out.Services, err = s.Services(ctx); err != nil {
 		return out, nil, err
+	}
+	if out.Services == nil { // Redis has lost them, and they will be restored: until then the last known ones apply
+		out.Services = f.Snapshot().Services
 	}
 	whole := out
 	if !r.all {

@@ -168,7 +168,7 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	_, err = s.DefinePool(t.Context(), berth.Pool{ID: "fast", Capabilities: []string{"translate:en-es", "gpu"}, Strategy: berth.StrategyDynamic}, false)
 	require.NoError(t, err)
 	require.NoError(t, s.BindTenant(t.Context(), "acme", "fast"))
-	require.NoError(t, s.PutServices(t.Context(), json.RawMessage(`{"asr":1}`)))
+	require.NoError(t, s.PutServices(t.Context(), json.RawMessage(`{"asr":["whisper"]}`)))
 	c := berth.DefaultFleetConfig()
 	c.AssignmentStrategy = berth.StrategyPowerOfTwo
 	require.NoError(t, s.PutFleetConfig(t.Context(), c))

@@ -5,7 +5,6 @@ package fleet
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -23,7 +22,7 @@ type Snapshot struct {
 	Strategies map[string]berth.Strategy // current strategies of the dynamic pools
 	Tenants    map[string]string         // tenant -> pool
 	Config     berth.FleetConfig
-	Services   json.RawMessage
+	Services   berth.RequiredServices
 	// At is this process's time of the last reading, for display only; zero before the first.
 	At time.Time
 	// Stale is true while Redis is unavailable, and before the first reading: the snapshot may be old, and writes are refused.
@@ -33,6 +32,8 @@ type Snapshot struct {
 	capable, usable map[string]int
 	// matching has the nodes that Matching found, until one of these counts changes.
 	matching *matches
+	// declares reports whether any node declares services.
+	declares bool
 	// zones lists the zones of each host's registered nodes, sorted. More than one is a configuration error.
 	zones map[string][]string
 }
@@ -44,19 +45,25 @@ func takesWork(n berth.Node) bool {
 
 // sameCounts reports whether count treats both nodes the same way.
 func sameCounts(a, b berth.Node) bool {
-	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Pools, b.Pools) && takesWork(a) == takesWork(b) &&
+	return slices.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Services, b.Services) && slices.Equal(a.Pools, b.Pools) && takesWork(a) == takesWork(b) &&
 		a.Hostname == b.Hostname && a.Zone == b.Zone && a.Kind == b.Kind
 }
 
 func (s *Snapshot) count() {
 	s.matching = &matches{}
 	s.capable, s.usable, s.zones = map[string]int{}, map[string]int{}, map[string][]string{}
+	s.declares = false
+	needed := map[string][]string{} // by pool
+	for _, id := range s.PoolIDs() {
+		needed[id] = s.Services.Of(s.Pool(id).Capabilities)
+	}
 	for _, n := range s.Nodes {
+		s.declares = s.declares || len(n.Services) > 0
 		for _, c := range n.Capabilities {
 			s.capable[c]++
 		}
 		for _, pool := range n.Pools {
-			if takesWork(n) {
+			if takesWork(n) && !slices.ContainsFunc(needed[pool], func(service string) bool { return !slices.Contains(n.Services, service) }) {
 				s.usable[pool]++
 			}
 		}
@@ -140,6 +147,9 @@ func (s *Snapshot) Serves(poolID, tenantID, src, tgt string) bool {
 	}
 	return poolID == capability && s.capable[capability] > 0
 }
+
+// Declares reports whether any node declares services.
+func (s *Snapshot) Declares() bool { return s.declares }
 
 // Strategy returns the current strategy of a pool: its own, otherwise the fleet's, resolved. Empty if the size of
 // the pool determines it.

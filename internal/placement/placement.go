@@ -83,7 +83,7 @@ func (p *Placer) AssignOrWait(ctx context.Context, r Request, q lua.Queued, acce
 		r.Failed = nil
 	}
 	try := func(c lua.Choice) (lua.Decision, error) { return p.scripts.TryAssign(ctx, c, q) }
-	d, required, err := p.decide(ctx, r, r.Failed, try)
+	d, c, err := p.decide(ctx, r, r.Failed, try)
 	if err != nil {
 		return berth.Assignment{}, err
 	}
@@ -96,7 +96,7 @@ func (p *Placer) AssignOrWait(ctx context.Context, r Request, q lua.Queued, acce
 			d = entered
 		}
 	}
-	if err := refusal(d, required, p.fleet.Snapshot()); err != nil {
+	if err := refusal(d, c, p.fleet.Snapshot()); err != nil {
 		return berth.Assignment{}, err
 	}
 	return d.Assignment, nil
@@ -149,22 +149,22 @@ func (p *Placer) place(ctx context.Context, r Request, run script) (berth.Assign
 	case <-ctx.Done():
 		return berth.Assignment{}, ctx.Err()
 	}
-	d, required, err := p.decide(ctx, r, slices.Concat(r.Failed, r.Avoided), run)
+	d, c, err := p.decide(ctx, r, slices.Concat(r.Failed, r.Avoided), run)
 	if err == nil && len(r.Avoided) > 0 && (d.Code == lua.AssignFull || d.Code == lua.AssignNone) {
-		d, required, err = p.decide(ctx, r, r.Failed, run)
+		d, c, err = p.decide(ctx, r, r.Failed, run)
 	}
 	if err != nil {
 		return berth.Assignment{}, err
 	}
-	if err := refusal(d, required, p.fleet.Snapshot()); err != nil {
+	if err := refusal(d, c, p.fleet.Snapshot()); err != nil {
 		return berth.Assignment{}, err
 	}
 	return d.Assignment, nil
 }
 
 // decide runs the script, and runs it again where no node was found because this process did not know the pool yet, or among the
-// listed nodes. It also returns the capabilities that were required.
-func (p *Placer) decide(ctx context.Context, r Request, excluded []Generation, run script) (lua.Decision, []string, error) {
+// listed nodes. It also returns the choice.
+func (p *Placer) decide(ctx context.Context, r Request, excluded []Generation, run script) (lua.Decision, lua.Choice, error) {
 	now := p.fleet.Snapshot()
 	pool := r.pool(now)
 	c := choice(now, pool, r, excluded)
@@ -172,30 +172,30 @@ func (p *Placer) decide(ctx context.Context, r Request, excluded []Generation, r
 		all := lists(now, pool, c)
 		d, err := decideAmong(all, c, run)
 		if err != nil || len(all) > 0 && d.Code != lua.AssignFull && d.Code != lua.AssignNone {
-			return d, c.Required, err
+			return d, c, err
 		}
 		if listed, next := p.registered(ctx, now, pool); len(listed) > 0 {
 			d, err = decideAmong(append(all, listed...), choice(next, pool, r, excluded), run)
-			return d, c.Required, err
+			return d, c, err
 		}
 		if len(all) > 0 {
-			return d, c.Required, nil
+			return d, c, nil
 		}
 	}
 	d, err := run(c)
 	if err != nil || d.Code != lua.AssignNone || len(r.Capabilities) > 0 {
-		return d, c.Required, err
+		return d, c, err
 	}
 	if _, known := now.Pools[pool.ID]; known {
-		return d, c.Required, nil
+		return d, c, nil
 	}
 	found, defined, err := p.scripts.FindPool(ctx, pool.ID)
 	if err != nil || !defined {
-		return d, c.Required, err
+		return d, c, err
 	}
 	c = choice(p.fleet.Snapshot(), found, r, excluded)
 	d, err = run(c)
-	return d, c.Required, err
+	return d, c, err
 }
 
 // pool returns the requested pool, with the capabilities that its nodes must have.
@@ -210,11 +210,13 @@ func (r Request) pool(now *fleet.Snapshot) berth.Pool {
 }
 
 // choice returns the input of the script's decision. The strategy is the first of: the requested one, the pool's, capability
-// where capabilities were requested, the fleet's. Every service that a capability of the pool depends on must be available.
+// where capabilities were requested, the fleet's. Every service that a capability of the pool depends on must be available. A service
+// that the configuration requires must be declared; one that only the request names is not demanded of nodes that declare none, which
+// may be older than the declaration.
 func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []Generation) lua.Choice {
 	c := lua.Choice{
 		PoolID: pool.ID, Required: pool.Capabilities, Strategy: cmp.Or(r.Strategy, pool.Strategy),
-		Services: slices.Concat(r.Services, services(pool.Capabilities)),
+		Services: services(pool.Capabilities), Needed: now.Services.Of(pool.Capabilities),
 		Excluded: slices.Concat(r.Excluded, current(now, excluded)),
 		Own:      r.Own, OwnZone: r.OwnZone, OwnHost: r.OwnHost, Hold: r.Hold,
 	}
@@ -222,6 +224,17 @@ func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []Generati
 		c.Strategy = berth.StrategyCapability
 	}
 	c.Strategy = now.ResolveStrategy(pool.ID, cmp.Or(c.Strategy, now.Config.AssignmentStrategy))
+	for _, service := range r.Services {
+		switch {
+		case slices.Contains(c.Needed, service):
+		case now.Services.Has(service):
+			c.Needed = append(c.Needed, service)
+		case now.Declares() && service != berth.ServiceCommands: // berth itself marks that one, no unit declares it
+			c.Named = append(c.Named, service)
+		default:
+			c.Services = append(c.Services, service)
+		}
+	}
 	return now.Locate(c)
 }
 
@@ -249,8 +262,11 @@ func current(now *fleet.Snapshot, generations []Generation) []string {
 }
 
 // refusal returns the reason why a decision selected no node; nil when it selected one.
-func refusal(d lua.Decision, required []string, now *fleet.Snapshot) error {
+func refusal(d lua.Decision, c lua.Choice, now *fleet.Snapshot) error {
 	r := &berth.Refusal{PoolID: d.PoolID, Reasons: d.Reasons, Missing: d.Missing}
+	if d.Reasons[berth.ExcludeServiceMissing] > 0 {
+		r.Services = slices.Concat(c.Needed, c.Named)
+	}
 	switch d.Code {
 	case lua.AssignOK, lua.AssignExists:
 		return nil
@@ -261,10 +277,10 @@ func refusal(d lua.Decision, required []string, now *fleet.Snapshot) error {
 		if len(d.Missing) > 0 {
 			break
 		}
-		if node, lacks := now.Closest(required); len(lacks) > 0 {
+		if node, lacks := now.Closest(c.Required); len(lacks) > 0 {
 			r.Missing = lacks
 			r.Message = fmt.Sprintf("no eligible node of pool %s: no node has all of %s; the closest node %s lacks %s",
-				d.PoolID, strings.Join(required, ", "), node, strings.Join(lacks, ", "))
+				d.PoolID, strings.Join(c.Required, ", "), node, strings.Join(lacks, ", "))
 		}
 	case lua.GuardGrace:
 		r.Code, r.RetryAfter = berth.CodeUnavailable, d.Wait

@@ -60,6 +60,17 @@ func (x *fixture) register(id string, slots int, capabilities ...string) int64 {
 	return r.Generation
 }
 
+// declare registers a node that declares services, and waits until the snapshot has it.
+func (x *fixture) declare(id string, services []string, capabilities ...string) {
+	x.t.Helper()
+	_, err := x.scripts.RegisterNode(x.t.Context(), berth.NodeSpec{
+		ID: id, Kind: berth.NodeTranslate, Zone: "z1", MaxConcurrentJobs: 100, Capabilities: capabilities, Services: services,
+		Incarnation: berth.Incarnation{Host: id, PID: 1, StartedAt: time.Now().UnixNano()},
+	}, lua.Registration{})
+	require.NoError(x.t, err)
+	x.until("services of node "+id, func(s *fleet.Snapshot) bool { return len(s.Nodes[id].Services) == len(services) })
+}
+
 func (x *fixture) until(what string, is func(s *fleet.Snapshot) bool) {
 	x.t.Helper()
 	require.Eventually(x.t, func() bool { return is(x.fleet.Snapshot()) }, timeout, time.Millisecond, what)
@@ -129,6 +140,67 @@ func TestAssign_ServiceOfPoolsCapabilityUnavailable_NodeExcluded(t *testing.T) {
 			require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceUnavailable: 2}, requireRefused(t, err, berth.CodeNoNode).Reasons)
 		})
 	}
+}
+
+// FA12: a service that a capability requires must be declared, for every way to request the pool; the session's pools and the refusal
+// take it into account, and the last known requirements apply while Redis has lost them.
+func TestAssign_CapabilityRequiresService_NodeMustDeclareIt(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 100, "ocr:zh", "gpu", "translate:en-es")
+	x.define(berth.Pool{ID: "defined", Capabilities: []string{"ocr:zh"}})
+	require.NoError(t, x.scripts.PutServices(t.Context(), []byte(`{"ocr": ["tesseract"], "gpu": ["cuda"], "translate": ["nmt"], "old": {"url": "x"}}`)))
+	x.until("the requirements", func(s *fleet.Snapshot) bool { return len(s.Services) == 3 })
+	requests := map[string]placement.Request{
+		"pool of a capability": inPool("ocr:zh"), "defined pool": inPool("defined"), "required capability": capable("ocr:zh"),
+	}
+	for name, r := range requests {
+		_, err := x.Assign(t.Context(), name, r)
+		refused := requireRefused(t, err, berth.CodeNoNode)
+		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeServiceMissing: 1}, refused.Reasons, name)
+		require.Contains(t, refused.Error(), "1 service missing (needs tesseract)", name)
+	}
+	_, err := x.Assign(t.Context(), "several", capable("ocr:zh", "gpu"))
+	require.Contains(t, requireRefused(t, err, berth.CodeNoNode).Error(), "cuda, tesseract")
+
+	x.declare("n2", []string{"tesseract", "cuda"}, "ocr:zh", "gpu")
+	requests["several"] = capable("ocr:zh", "gpu")
+	requests["of the zone"] = placement.Request{
+		Requirements: berth.Requirements{PoolID: "ocr:zh", Capabilities: []string{"ocr:zh"}}, Kind: berth.NodeTranslate, Zone: "z1",
+	}
+	taken := func(step string) {
+		t.Helper()
+		for name, r := range requests {
+			a, err := x.Assign(t.Context(), step+name, r)
+			require.NoError(t, err, name)
+			require.Equal(t, "n2", a.NodeID, name)
+		}
+	}
+	taken("declared")
+	require.NoError(t, x.redis.Del(t.Context(), x.scripts.Keys().ConfigServices()).Err())
+	x.fleet.CatchUp(t.Context())
+	taken("lost")
+}
+
+// FA12: sessions do not get a pool whose nodes do not have the required services while another one has.
+func TestEligible_PoolsNodesWithoutRequiredService_AnotherPool(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	x.register("n1", 100, "translate:en-es", "plain")
+	x.declare("n2", []string{"nmt"}, "translate:en-es", "fast")
+	x.define(berth.Pool{ID: "a", Capabilities: []string{"translate:en-es", "plain"}})
+	x.define(berth.Pool{ID: "b", Capabilities: []string{"translate:en-es", "fast"}})
+	eligible := func(want string) {
+		t.Helper()
+		x.until(want, func(s *fleet.Snapshot) bool { return fmt.Sprint(s.Eligible("", "en", "es")) == want })
+	}
+	eligible("[a b translate:en-es]")
+	require.NoError(t, x.scripts.PutServices(t.Context(), []byte(`{"translate": ["nmt"]}`)))
+	eligible("[b translate:en-es]")
+	x.declare("n1", []string{"nmt"}, "translate:en-es", "plain")
+	eligible("[a b translate:en-es]")
+	require.NoError(t, x.scripts.PutServices(t.Context(), []byte(`{"translate": ["other"]}`)))
+	eligible("[a b translate:en-es]") // no pool has such a node: the refusal of the work states it
 }
 
 // S3, S7: the requested strategy has precedence over the pool's, then the default for several capabilities, then the fleet's.

@@ -36,10 +36,10 @@ func TestRefusal_EachDecision_CodeAndMessage(t *testing.T) { // S4, L9, L12
 		},
 		"finalized turn": {lua.Decision{Code: lua.JobTurnEnded}, berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized")},
 	} {
-		require.Equal(t, c.want, refusal(c.decision, nil, &fleet.Snapshot{}), name)
+		require.Equal(t, c.want, refusal(c.decision, lua.Choice{}, &fleet.Snapshot{}), name)
 	}
 	for _, code := range []string{lua.AssignOK, lua.AssignExists} {
-		require.NoError(t, refusal(lua.Decision{Code: code}, nil, &fleet.Snapshot{}))
+		require.NoError(t, refusal(lua.Decision{Code: code}, lua.Choice{}, &fleet.Snapshot{}))
 	}
-	require.Equal(t, berth.CodeInternal, berth.CodeOf(refusal(lua.Decision{Code: "LATER"}, nil, &fleet.Snapshot{})))
+	require.Equal(t, berth.CodeInternal, berth.CodeOf(refusal(lua.Decision{Code: "LATER"}, lua.Choice{}, &fleet.Snapshot{})))
 }

@@ -9,7 +9,9 @@
 --   node:due                 zset  full node -> a time at which one of its leases may have expired
 --   node:marks               zset  node with unavailable services -> when the first of them is available again
 --   node:loads               hash  node -> its last load, see write_load in include settle
+--   node:services            hash  node -> the services that it declares, one per line, in byte order; absent for none
 --   classes                  hash  class -> its pools, one per line
+--   class:services           hash  class -> the services that its nodes declare, likewise
 --   pool:{id}:members        set   its nodes as others read them; expires
 --   pool:{id}:classes        zset  the classes of its nodes, in byte order
 --   pool:{id}:open           zset  those of them in which a node can be chosen, likewise
@@ -20,9 +22,9 @@
 --   class:{class}:state      hash  the number of nodes that are free, or excluded, by reason
 --   capabilities             hash  capability -> number of registered nodes that have it
 --   capabilities:known       zset  capability -> when a node last registered with it
--- A class has the nodes that belong to the same pools and have the same unavailable services. A change of a node updates the
+-- A class has the nodes that belong to the same pools, declare the same services and have the same unavailable ones. A change of a node updates the
 -- indexes of its class, so that it costs the same with one pool and with hundreds; a decision compares the classes of a pool.
--- A class is named by the hash of its pools and its unavailable services: 41 characters where every service is available.
+-- A class is named by the hash of its pools and declared services, and its unavailable services: 41 characters where every service is available.
 
 -- whole formats a whole number without an exponent, the same on every server.
 local function whole(n) return string.format('%d', n) end

@@ -198,7 +198,7 @@ local function find_waiter(room, listed)
             local node = choosing.pick(request)
             if node then return waiters[i], request, node, flow end
             local reasons = request.skipped
-            if not (reasons.excluded or reasons.service_unavailable) then return nil end -- the others cannot use any either
+            if not (reasons.excluded or reasons.service_unavailable or reasons.service_missing) then return nil end -- the others cannot use any either
           end
           skipped = skipped + 1
           if skipped >= MAX_SKIPPED then return nil end

@@ -16,7 +16,7 @@ for attempt = 0, 8 do
 -- include pick_in_turn
     elseif not node then
       local classes = redis.call('ZRANGE', pool_key(stem, pool, 'open'), '0', '32') -- one more than MAX_CLASSES
-      if classes[2] or classes[1] and #classes[1] > 41 then
+      if classes[2] or classes[1] and (#classes[1] > 41 or string.find(services, '[+?]')) then
 -- include pick_classes
       end
       if asked == '' or asked == 'power-of-two' then

@@ -6,8 +6,9 @@ local unfit = 0
 
 -- behind reports whether it has chosen a node of a class, whose place is between two bounds, as those of ZRANGEBYLEX.
 local function behind(in_class, lower, upper)
-  if lacks(services, in_class) then
-    skipped.service_unavailable = skipped.service_unavailable or 1
+  local _, why_not = lacks(services, in_class)
+  if why_not then
+    skipped[why_not] = skipped[why_not] or 1
     return false
   end
   local limit = 1 -- most often the first one is suitable
@@ -28,7 +29,7 @@ local function behind(in_class, lower, upper)
   return false
 end
 
-local ended = last_class and #last_class == 41 and not following
+local ended = alike and not following
 if not last_class or ended or not behind(last_class, '(' .. place, '+') then
   local open, from = pool_key(stem, pool, 'open'), last_class and '(' .. last_class or '-'
   for _, to in ipairs({ '+', last_class and '(' .. last_class }) do -- the classes behind it, then those before it

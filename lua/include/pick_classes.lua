@@ -5,8 +5,9 @@ if #classes > MAX_CLASSES then
 -- include pick_some_classes
 end
 for i = #classes, 1, -1 do
-  if lacks(services, classes[i]) then
-    skipped.service_unavailable = skipped.service_unavailable or 1
+  local _, why_not = lacks(services, classes[i])
+  if why_not then
+    skipped[why_not] = skipped[why_not] or 1
     table.remove(classes, i)
   end
 end

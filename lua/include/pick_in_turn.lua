@@ -3,7 +3,8 @@
 local last = redis.call('GET', pool_key(stem, pool, 'turn')) or ''
 local last_class, place = string.match(last, '^([^\2]*)\2(.*)$')
 local following
-if last_class and #last_class == 41 then -- most often the next one in the same class is suitable
+local alike = last_class and #last_class == 41 and not string.find(services, '[+?]') -- its nodes have every service
+if alike then -- most often the next one in the same class is suitable
   following = redis.call('ZRANGEBYLEX', class_key(stem, last_class, 'places'), '(' .. place, '+', 'LIMIT', '0', '1')[1]
   if following then
     local id = string.match(following, '\1([^\1]*)$')

@@ -8,12 +8,19 @@ skipped = {} -- it may be chosen again
 local found, last = {}, asked == 'round-robin' and redis.call('GET', pool_key(stem, pool, 'turn'))
 for id in string.gmatch(listed, '[^\n]+') do
 -- include try
-  if node and lacks(services, class) then
+  local _, why_not
+  if node or reason == 'full' then _, why_not = lacks(services, class) end
+  if not node and why_not == 'service_missing' then -- it cannot take the job when it is free either
+    skipped.full = skipped.full > 1 and skipped.full - 1 or nil
+  elseif not node then
+    why_not = nil
+  elseif why_not == 'service_unavailable' then
     local marked = node_of(stem, id)
     remark(stem, marked, now) -- the service may be available again
     class = marked.class
-    if lacks(services, class) then node, skipped.service_unavailable = nil, (skipped.service_unavailable or 0) + 1 end
+    _, why_not = lacks(services, class)
   end
+  if why_not then node, skipped[why_not] = nil, (skipped[why_not] or 0) + 1 end
   if node then
     local score = tonumber(load_of(leases, base, active, max, each, seen))
     if asked == 'round-robin' then score = last and id <= last and 1 or 0 end

@@ -1,7 +1,12 @@
 -- Chooses the node with the id `named` if it can take the job, else sets `why` to the reason. See include request.
 local id = named
 -- include try
-if not (node and listed == '' and #class == 41 and redis.call('ZSCORE', pool_key(stem, pool, 'classes'), class)) then
+local fits = node and listed == '' and #class == 41
+if fits and string.find(services, '[+?]') then
+-- include lacks
+  fits = not lacks(services, class)
+end
+if not (fits and redis.call('ZSCORE', pool_key(stem, pool, 'classes'), class)) then
 -- include settle
 -- include lacks
   node = nil
@@ -13,9 +18,13 @@ if not (node and listed == '' and #class == 41 and redis.call('ZSCORE', pool_key
     or listed == '' and not redis.call('ZSCORE', pool_key(stem, pool, 'classes'), found.class) then
     why = 'not_in_pool'
   else
-    if lacks(services, found.class) then remark(stem, found, now) end -- the service may be available again
-    if lacks(services, found.class) then
-      why = 'service_unavailable'
+    local _, why_not = lacks(services, found.class)
+    if why_not == 'service_unavailable' then
+      remark(stem, found, now) -- the service may be available again
+      _, why_not = lacks(services, found.class)
+    end
+    if why_not then
+      why = why_not
     elseif found.out == 'full' then
       settle(stem, found, purge(stem, found, now)) -- leases may have expired
     end

@@ -75,7 +75,7 @@ end
 local function move(stem, node, new, leases, now)
   state_of(node)
   local pools, old, keep = table.concat(new, '\n'), pools_of_class(stem, node.class), {}
-  local changed, class = pools ~= old, class_of(pools, (marks_of(stem, node.id, now)))
+  local changed, class = pools ~= old, class_of(pools, services_of(stem, node.id), (marks_of(stem, node.id, now)))
   if class ~= node.class then leave_class(stem, node) end
   for _, pool in ipairs(new) do keep[pool] = true end
   for _, pool in ipairs(lines(old)) do
@@ -162,6 +162,7 @@ local function delete_node(stem, node, now)
   move(stem, node, {}, 0, now)
   redis.call('HDEL', stem .. 'node:briefs', node.id)
   redis.call('HDEL', stem .. 'node:specs', node.id)
+  redis.call('HDEL', stem .. 'node:services', node.id)
   redis.call('HDEL', stem .. 'node:loads', node.id)
   redis.call('ZREM', stem .. 'node:marks', node.id)
   redis.call('DEL', node.key)

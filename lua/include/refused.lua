@@ -4,20 +4,17 @@
 
 -- count_pool adds up the numbers of the pool's nodes by reason, in its first 256 classes. It returns nil where it has no node.
 local function count_pool()
-  local classes, all, unavailable = redis.call('ZRANGE', pool_key(stem, pool, 'classes'), 0, 255), {}, 0
+  local classes, all = redis.call('ZRANGE', pool_key(stem, pool, 'classes'), 0, 255), {}
   if #classes == 0 then return nil end
   for _, of_pool in ipairs(classes) do
     local state = redis.call('HGETALL', class_key(stem, of_pool, 'state'))
+    local _, why_not = lacks(services, of_pool)
     for i = 1, #state, 2 do
-      local n = tonumber(state[i + 1])
-      if state[i] == 'free' then
-        if lacks(services, of_pool) then unavailable = unavailable + n end
-      elseif n > 0 then
-        all[state[i]] = (all[state[i]] or 0) + n
-      end
+      local reason, n = state[i], tonumber(state[i + 1])
+      if reason == 'free' or reason == 'full' and why_not == 'service_missing' then reason = why_not end
+      if reason and n > 0 then all[reason] = (all[reason] or 0) + n end
     end
   end
-  if unavailable > 0 then all.service_unavailable = unavailable end
   return all
 end
 

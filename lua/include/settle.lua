@@ -89,6 +89,9 @@ local function hide(stem, node)
   if redis.call('ZCARD', free) == 0 then close_class(stem, node) end
 end
 
+-- services_of returns the services that a node declares, one per line.
+local function services_of(stem, id) return redis.call('HGET', stem .. 'node:services', id) or '' end
+
 -- join_class adds the node to the indexes of its class, which has the pools. Idempotent.
 local function join_class(stem, node, pools, leases)
   if node.class == '' or redis.call('SADD', class_key(stem, node.class, 'nodes'), node.id) == 0 then return end
@@ -97,6 +100,8 @@ local function join_class(stem, node, pools, leases)
     for pool in string.gmatch(pools, '[^\n]+') do
       redis.call('ZADD', pool_key(stem, pool, 'classes'), '0', node.class)
     end
+    local services = services_of(stem, node.id)
+    if services ~= '' then redis.call('HSET', stem .. 'class:services', node.class, services) end
   end
   if node.out == '' then show(stem, node, leases) end
 end
@@ -114,6 +119,7 @@ local function leave_class(stem, node)
     end
     redis.call('DEL', state)
     redis.call('HDEL', stem .. 'classes', node.class)
+    redis.call('HDEL', stem .. 'class:services', node.class)
   end
 end
 
@@ -154,10 +160,10 @@ local function marks_of(stem, id, now)
   return table.concat(marks, ',') .. ',', first, last
 end
 
--- class_of returns the class of the nodes with these pools and marks.
-local function class_of(pools, marks)
+-- class_of returns the class of the nodes with these pools, declared services and marks.
+local function class_of(pools, services, marks)
   if pools == '' then return '' end
-  return redis.sha1hex(pools) .. ',' .. marks
+  return redis.sha1hex(services == '' and pools or pools .. '\n\n' .. services) .. ',' .. marks
 end
 
 -- lacks_any reports whether marks do not have all of some earlier ones: a service is available again.
@@ -182,7 +188,7 @@ local function remark(stem, node, now)
   state_of(node)
   local pools = pools_of_class(stem, node.class)
   leave_class(stem, node)
-  node.class = class_of(pools, marks)
+  node.class = class_of(pools, services_of(stem, node.id), marks)
   join_class(stem, node, pools, leases_of(node, now))
   write_brief(node)
   if node.out == '' and lacks_any(marks, before) then redis.call('PUBLISH', stem .. 'node:free', node.id) end
