@@ -12,6 +12,7 @@ import (
 type FleetConfig struct {
 	AssignmentStrategy Strategy               `json:"assignmentStrategy,omitempty"` // for pools without their own
 	MemoryWeight       float64                `json:"memoryWeight"`
+	GPUWeight          float64                `json:"gpuWeight"`   // for nodes of pools without their own
 	LockTimeout        time.Duration          `json:"lockTimeout"` // lifetime of an assignment by default
 	MaxRetries         int                    `json:"maxRetries"`
 	EnableFailover     bool                   `json:"enableFailover"`
@@ -23,11 +24,14 @@ type FleetConfig struct {
 // node is declared dead before others no longer find it.
 const MaxFailureDetection = 30 * time.Minute
 
+// maxWeight limits the weights of memory and GPU usage in the load, relative to CPU usage.
+const maxWeight = 10
+
 // DynamicRule states when a pool whose strategy is dynamic switches. Each threshold has hysteresis.
 type DynamicRule struct {
 	LoadHigh    float64       `json:"loadHigh"`    // above it: load-balanced
 	LoadLow     float64       `json:"loadLow"`     // until the load is below it
-	LatencyHigh float64       `json:"latencyHigh"` // ms; above it: locality
+	LatencyHigh float64       `json:"latencyHigh"` // ms between nodes and API; above it: locality
 	LatencyLow  float64       `json:"latencyLow"`  // ms; until the latency is below it
 	Dwell       time.Duration `json:"dwell"`       // minimum time between two switches
 }
@@ -54,8 +58,10 @@ func (c FleetConfig) Validate() error {
 		return err
 	}
 	switch d := c.Dynamic; {
-	case !(c.MemoryWeight >= 0 && c.MemoryWeight <= 10):
-		return Invalid("memoryWeight", "must be 0 to 10")
+	case !(c.MemoryWeight >= 0 && c.MemoryWeight <= maxWeight):
+		return Invalid("memoryWeight", "must be 0 to %d", maxWeight)
+	case !(c.GPUWeight >= 0 && c.GPUWeight <= maxWeight):
+		return Invalid("gpuWeight", "must be 0 to %d", maxWeight)
 	case c.LockTimeout < time.Second || c.LockTimeout > 24*time.Hour:
 		return Invalid("lockTimeout", "must be 1 s to 24 h")
 	case c.MaxRetries < 0 || c.MaxRetries > 100:
@@ -160,7 +166,7 @@ func (r RequiredServices) Has(service string) bool {
 // SystemState is the state of a pool by which its dynamic strategy switches.
 type SystemState struct {
 	Load      float64 `json:"load"` // 0-1
-	LatencyMs float64 `json:"latencyMs"`
+	LatencyMs float64 `json:"latencyMs" doc:"Mean round trip between the pool's nodes and the API"`
 }
 
 // StrategySwitch is one change of a dynamic pool's strategy.

@@ -56,12 +56,22 @@ type Incarnation struct {
 
 // NodeLoad is what a node reports with a heartbeat.
 type NodeLoad struct {
-	CPUUsage        float64 `json:"cpuUsage"`    // 0-100
-	GPUUsage        float64 `json:"gpuUsage"`    // 0-100
-	MemoryUsage     float64 `json:"memoryUsage"` // 0-100
-	CurrentJobs     int     `json:"currentJobs"`
-	ActiveWorkflows int     `json:"activeWorkflows"`
-	LatencyMs       float64 `json:"latencyMs"`
+	CPUUsage        float64  `json:"cpuUsage"` // 0-100
+	GPUUsage        *float64 `json:"gpuUsage,omitempty" doc:"0 to 100; absent: the node has no GPU, or cannot measure it"`
+	MemoryUsage     float64  `json:"memoryUsage"` // 0-100
+	CurrentJobs     int      `json:"currentJobs"`
+	ActiveWorkflows int      `json:"activeWorkflows"`
+	// LatencyMs is the mean round trip of the node's calls of the API, not the distance to a caller.
+	LatencyMs float64 `json:"latencyMs" doc:"Mean round trip between the node and the API"`
+}
+
+// GPU returns the usage by which nodes are compared, 0-100: one that is not known is treated as in full use, so that it attracts no
+// work that weighs it.
+func (l NodeLoad) GPU() float64 {
+	if l.GPUUsage == nil {
+		return 100
+	}
+	return *l.GPUUsage
 }
 
 // Validate returns CodeInvalid for the first field that is out of range.
@@ -69,12 +79,14 @@ func (l NodeLoad) Validate() error {
 	for _, p := range []struct {
 		field string
 		value float64
-	}{{"cpuUsage", l.CPUUsage}, {"gpuUsage", l.GPUUsage}, {"memoryUsage", l.MemoryUsage}} {
+	}{{"cpuUsage", l.CPUUsage}, {"memoryUsage", l.MemoryUsage}} {
 		if !(p.value >= 0 && p.value <= 100) { // NaN too
 			return Invalid(p.field, "must be 0 to 100")
 		}
 	}
 	switch {
+	case l.GPUUsage != nil && !(*l.GPUUsage >= 0 && *l.GPUUsage <= 100):
+		return Invalid("gpuUsage", "must be 0 to 100")
 	case l.CurrentJobs < 0:
 		return Invalid("currentJobs", "must not be negative")
 	case l.ActiveWorkflows < 0:
@@ -87,16 +99,16 @@ func (l NodeLoad) Validate() error {
 
 // NodeSpec describes a node in its registration.
 type NodeSpec struct {
-	ID                string      `json:"nodeId"`
-	Kind              NodeKind    `json:"kind"`
-	Incarnation       Incarnation `json:"incarnation"`
-	Hostname          string      `json:"hostname,omitempty"`
-	Zone              string      `json:"zone,omitempty"`
-	Capabilities      []string    `json:"capabilities"`
+	ID           string      `json:"nodeId"`
+	Kind         NodeKind    `json:"kind"`
+	Incarnation  Incarnation `json:"incarnation"`
+	Hostname     string      `json:"hostname,omitempty"`
+	Zone         string      `json:"zone,omitempty"`
+	Capabilities []string    `json:"capabilities"`
 	// Services are what runs on the node for its work, such as the program of a capability. A capability may require some of them:
 	// see RequiredServices.
 	Services          []string `json:"services,omitempty"`
-	MaxConcurrentJobs int         `json:"maxConcurrentJobs"` // 0: DefaultMaxConcurrentJobs
+	MaxConcurrentJobs int      `json:"maxConcurrentJobs"` // 0: DefaultMaxConcurrentJobs
 	// ClientURL is where participants of conferences reach a media unit's server, KeyID the id of its API key. A unit without
 	// them takes conferences that no participant can join.
 	ClientURL string `json:"clientUrl,omitempty"`

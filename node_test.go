@@ -61,9 +61,9 @@ func TestNodeSpec_Validate_InvalidFieldNamed(t *testing.T) {
 func TestNodeLoad_Validate_InvalidFieldNamed(t *testing.T) {
 	t.Parallel()
 	for field, l := range map[string]berth.NodeLoad{
-		"":                {CPUUsage: 100, GPUUsage: 0, MemoryUsage: 50, LatencyMs: 3},
+		"":                {CPUUsage: 100, GPUUsage: new(0.0), MemoryUsage: 50, LatencyMs: 3},
 		"cpuUsage":        {CPUUsage: math.NaN()},
-		"gpuUsage":        {GPUUsage: -1},
+		"gpuUsage":        {GPUUsage: new(-1.0)},
 		"memoryUsage":     {MemoryUsage: 100.5},
 		"currentJobs":     {CurrentJobs: -1},
 		"activeWorkflows": {ActiveWorkflows: -1},

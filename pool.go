@@ -33,7 +33,7 @@ var strategies = []struct {
 	{StrategyCapability, StrategyLoadBalanced, "the node with the lowest load that has every required capability"},
 	{StrategyLocality, StrategyLocality, "the caller's own node, otherwise one on its host, otherwise one in its zone, otherwise the node with the lowest load"},
 	{StrategyPowerOfTwo, StrategyPowerOfTwo, "the node with the lower load of two random ones"},
-	{StrategyDynamic, StrategyRoundRobin, "round-robin, load-balanced or locality, switched by the load and latency of the pool"},
+	{StrategyDynamic, StrategyRoundRobin, "round-robin, load-balanced or locality, switched by the mean load of the pool's nodes and by their latency to the API"},
 }
 
 // Strategies lists what a pool can be given.
@@ -106,6 +106,8 @@ type Pool struct {
 	Capabilities []string `json:"capabilities"`
 	Zone         string   `json:"zone,omitempty"`
 	Strategy     Strategy `json:"strategy,omitempty"`
+	// GPUWeight is the weight of GPU usage in the load of the pool's nodes, relative to CPU usage; nil for the fleet's.
+	GPUWeight *float64 `json:"gpuWeight,omitempty"`
 	// Tenants are the tenants that may use the pool; without any, every caller may.
 	Tenants []string `json:"tenants,omitempty"`
 }
@@ -143,6 +145,9 @@ func (p Pool) Validate() error {
 	}
 	if !plainText(p.Zone) {
 		return Invalid("zone", "must be printable and at most %d bytes", maxName)
+	}
+	if w := p.GPUWeight; w != nil && !(*w >= 0 && *w <= maxWeight) {
+		return Invalid("gpuWeight", "must be 0 to %d", maxWeight)
 	}
 	if len(p.Tenants) > MaxPoolTenants {
 		return Invalid("tenants", "exceed the limit of %d", MaxPoolTenants)

@@ -17,6 +17,7 @@ import (
 type configView struct {
 	AssignmentStrategy berth.Strategy              `json:"assignmentStrategy,omitempty" doc:"Strategy of pools without their own. Absent: load-balanced in small pools, power-of-two in large ones"`
 	MemoryWeight       float64                     `json:"memoryWeight" required:"false" doc:"Weight of memory usage in the load of a node, relative to CPU usage"`
+	GPUWeight          float64                     `json:"gpuWeight" required:"false" doc:"Weight of GPU usage in the load of a node, relative to CPU usage, for nodes of pools without their own. A usage that is not known is treated as 100"`
 	LockTimeoutMs      int64                       `json:"lockTimeoutMs" required:"false" minimum:"0" maximum:"86400000" doc:"Default lifetime of the lease of an assignment"`
 	MaxRetries         int                         `json:"maxRetries" required:"false"`
 	EnableFailover     bool                        `json:"enableFailover" required:"false"`
@@ -34,7 +35,7 @@ type timeView struct {
 type dynamicView struct {
 	LoadHigh      float64 `json:"loadHigh" required:"false" doc:"0 to 1. Above it the pool is load-balanced"`
 	LoadLow       float64 `json:"loadLow" required:"false" doc:"Load below which a load-balanced pool switches back"`
-	LatencyHighMs float64 `json:"latencyHighMs" required:"false" doc:"Above it the pool uses locality"`
+	LatencyHighMs float64 `json:"latencyHighMs" required:"false" doc:"Mean latency between the pool's nodes and the API above which the pool uses locality"`
 	LatencyLowMs  float64 `json:"latencyLowMs" required:"false" doc:"Latency below which a pool with locality switches back"`
 	DwellMs       int64   `json:"dwellMs" required:"false" minimum:"0" maximum:"86400000" doc:"Minimum time between two switches"`
 }
@@ -173,7 +174,7 @@ func fromMs(n int64) time.Duration { return time.Duration(n) * time.Millisecond 
 
 func viewConfig(c berth.FleetConfig) configView {
 	v := configView{
-		AssignmentStrategy: c.AssignmentStrategy, MemoryWeight: c.MemoryWeight, LockTimeoutMs: ms(c.LockTimeout),
+		AssignmentStrategy: c.AssignmentStrategy, MemoryWeight: c.MemoryWeight, GPUWeight: c.GPUWeight, LockTimeoutMs: ms(c.LockTimeout),
 		MaxRetries: c.MaxRetries, EnableFailover: c.EnableFailover, Times: map[berth.NodeKind]timeView{},
 		Dynamic: dynamicView{
 			LoadHigh: c.Dynamic.LoadHigh, LoadLow: c.Dynamic.LoadLow, LatencyHighMs: c.Dynamic.LatencyHigh,
@@ -198,7 +199,7 @@ func effective(c berth.FleetConfig) configView {
 
 func (v configView) config() berth.FleetConfig {
 	c := berth.FleetConfig{
-		AssignmentStrategy: v.AssignmentStrategy, MemoryWeight: v.MemoryWeight, LockTimeout: fromMs(v.LockTimeoutMs),
+		AssignmentStrategy: v.AssignmentStrategy, MemoryWeight: v.MemoryWeight, GPUWeight: v.GPUWeight, LockTimeout: fromMs(v.LockTimeoutMs),
 		MaxRetries: v.MaxRetries, EnableFailover: v.EnableFailover,
 		Dynamic: berth.DynamicRule{
 			LoadHigh: v.Dynamic.LoadHigh, LoadLow: v.Dynamic.LoadLow, LatencyHigh: v.Dynamic.LatencyHighMs,

@@ -47,13 +47,13 @@ func (in *registerInput) node() (field, id string) { return "nodeId", in.Body.No
 type heartbeatInput struct {
 	ID   string `path:"id" doc:"Node id"`
 	Body struct {
-		Generation      int64   `json:"generation" minimum:"1" maximum:"9007199254740991"`
-		CPUUsage        float64 `json:"cpuUsage,omitempty" doc:"0 to 100"`
-		GPUUsage        float64 `json:"gpuUsage,omitempty" doc:"0 to 100"`
-		MemoryUsage     float64 `json:"memoryUsage,omitempty" doc:"0 to 100"`
-		CurrentJobs     int     `json:"currentJobs,omitempty" maximum:"1000000"`
-		ActiveWorkflows int     `json:"activeWorkflows,omitempty" maximum:"1000000"`
-		LatencyMs       float64 `json:"latencyMs,omitempty"`
+		Generation      int64    `json:"generation" minimum:"1" maximum:"9007199254740991"`
+		CPUUsage        float64  `json:"cpuUsage,omitempty" doc:"0 to 100"`
+		GPUUsage        *float64 `json:"gpuUsage,omitempty" doc:"0 to 100; absent: the node has no GPU, or cannot measure it"`
+		MemoryUsage     float64  `json:"memoryUsage,omitempty" doc:"0 to 100"`
+		CurrentJobs     int      `json:"currentJobs,omitempty" maximum:"1000000"`
+		ActiveWorkflows int      `json:"activeWorkflows,omitempty" maximum:"1000000"`
+		LatencyMs       float64  `json:"latencyMs,omitempty" doc:"Mean round trip between the node and the API"`
 	}
 }
 
@@ -205,8 +205,10 @@ func (s *server) heartbeatNode(ctx context.Context, in *heartbeatInput) (*heartb
 	if err := cmp.Or(berth.ValidID("nodeId", in.ID), load.Validate(), s.Fleet.Writable()); err != nil {
 		return nil, err
 	}
-	config := s.Fleet.Snapshot().Config
-	reply, err := s.Scripts.HeartbeatNode(ctx, in.ID, b.Generation, load, config.MemoryWeight)
+	now := s.Fleet.Snapshot()
+	config := now.Config
+	weights := lua.Weights{Memory: config.MemoryWeight, GPU: now.GPUWeight(now.Nodes[in.ID])}
+	reply, err := s.Scripts.HeartbeatNode(ctx, in.ID, b.Generation, load, weights)
 	if err != nil {
 		return nil, fromRedis(err)
 	}

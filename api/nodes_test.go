@@ -86,8 +86,10 @@ func TestNode_Lifecycle_RegistersHeartbeatsWithdraws(t *testing.T) {
 	require.Equal(t, false, n["stale"])
 	require.EqualValues(t, 2, n["maxConcurrentJobs"])
 	require.Equal(t, doc{
-		"cpuUsage": 10.0, "gpuUsage": 0.0, "memoryUsage": 20.0, "currentJobs": 1.0, "activeWorkflows": 0.0, "latencyMs": 3.5,
-	}, n["load"])
+		"cpuUsage": 10.0, "memoryUsage": 20.0, "currentJobs": 1.0, "activeWorkflows": 0.0, "latencyMs": 3.5,
+	}, n["load"], "the usage of the GPU is not known")
+	require.Equal(t, http.StatusOK, h.beat("n1", generation, func(d doc) { d["gpuUsage"] = 0 }).status)
+	require.EqualValues(t, 0, h.call(http.MethodGet, "/v1/nodes/n1", h.operator(), nil).json(t)["load"].(doc)["gpuUsage"], "an idle GPU")
 
 	wrong := h.call(http.MethodDelete, fmt.Sprintf("/v1/nodes/n1?generation=%d", generation+1), h.nodeToken(), nil)
 	require.Equal(t, http.StatusNotFound, wrong.status, "the node has another generation")

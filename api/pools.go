@@ -22,6 +22,7 @@ type poolView struct {
 	Capabilities []string       `json:"capabilities,omitempty" doc:"Capabilities that every node of the pool has"`
 	Zone         string         `json:"zone,omitempty" doc:"Restricts the pool to nodes of this zone"`
 	Strategy     berth.Strategy `json:"strategy,omitempty" doc:"How a node of the pool is chosen. Default: assignmentStrategy of the fleet configuration"`
+	GPUWeight    *float64       `json:"gpuWeight,omitempty" doc:"Weight of GPU usage in the load of the pool's nodes, relative to CPU usage. Of a node in several pools with a weight the largest applies. Default: gpuWeight of the fleet configuration"`
 	Tenants      []string       `json:"tenants,omitempty" maxItems:"1000" doc:"Tenants that may use the pool. Default: every caller. Nodes of the pool that also belong to another one can be used through that"`
 
 	Defined     bool                   `json:"defined" readOnly:"true" doc:"False for the implicit pool of a capability"`
@@ -119,7 +120,7 @@ func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolView, erro
 	}
 	p := berth.Pool{
 		ID: in.ID, Kind: b.Kind, Capabilities: slices.Concat([]string{}, b.Capabilities), Zone: b.Zone, Strategy: b.Strategy,
-		Tenants: b.Tenants,
+		GPUWeight: b.GPUWeight, Tenants: b.Tenants,
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -202,7 +203,7 @@ func viewPool(p berth.Pool, defined bool, counts berth.PoolCounts) poolView {
 	}
 	v := poolView{
 		PoolID: p.ID, Kind: p.Kind, Capabilities: slices.Concat([]string{}, p.Capabilities), Zone: p.Zone, Strategy: p.Strategy,
-		Tenants: p.Tenants, Defined: defined, Members: counts.Free, Counts: &counts,
+		GPUWeight: p.GPUWeight, Tenants: p.Tenants, Defined: defined, Members: counts.Free, Counts: &counts,
 	}
 	for _, n := range counts.Excluded {
 		v.Members += n

@@ -53,7 +53,7 @@ func register(t *testing.T, s *lua.Scripts, n berth.NodeSpec) lua.RegisterReply 
 
 func beat(t *testing.T, s *lua.Scripts, id string, generation int64, l berth.NodeLoad) string {
 	t.Helper()
-	r, err := s.HeartbeatNode(t.Context(), id, generation, l, 0.5)
+	r, err := s.HeartbeatNode(t.Context(), id, generation, l, lua.Weights{Memory: 0.5})
 	require.NoError(t, err)
 	return r.Code
 }
@@ -271,7 +271,7 @@ func TestHeartbeatNode_Generation_AcceptsOnlyCurrent(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, exists)
 
-		l := berth.NodeLoad{CPUUsage: 12.5, GPUUsage: 3, MemoryUsage: 40, CurrentJobs: 1, ActiveWorkflows: 2, LatencyMs: 7.5}
+		l := berth.NodeLoad{CPUUsage: 12.5, GPUUsage: new(3.0), MemoryUsage: 40, CurrentJobs: 1, ActiveWorkflows: 2, LatencyMs: 7.5}
 		require.Equal(t, lua.NodeOK, beat(t, s, "n1", g, l))
 		require.Equal(t, l, node(t, s, "n1").Load)
 		const exact = 1000 * (2 + 12.5 + 0.5*40)

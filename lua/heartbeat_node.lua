@@ -7,12 +7,12 @@
 -- ARGV[2]  node id
 -- ARGV[3]  generation
 -- ARGV[4]  cpu, 0-100
--- ARGV[5]  gpu, 0-100
+-- ARGV[5]  gpu, 0-100; '' when it is not known
 -- ARGV[6]  memory, 0-100
 -- ARGV[7]  current jobs
 -- ARGV[8]  active workflows
 -- ARGV[9]  latency in ms
--- ARGV[10] weight of memory in the load
+-- ARGV[10] what the load has beside cpu and work: memory and gpu, weighted
 -- ARGV[11] random whole number below 1000
 -- ARGV[12] ms of grace to open where Redis may have lost leases
 -- ARGV[13] last epoch of the guard that the caller has seen
@@ -33,10 +33,10 @@ local MAX_EACH = 100000 -- the largest load that one piece of work may seem to h
 
 local key = KEYS[1]
 local stem, id, generation = ARGV[1], ARGV[2], ARGV[3]
-local cpu, memory, weight = tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[10])
+local cpu, more_usage = tonumber(ARGV[4]), tonumber(ARGV[10])
 local jobs, workflows, random = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[11])
 local open_grace, known = tonumber(ARGV[12]), tonumber(ARGV[13])
-if not (cpu and memory and weight and jobs and workflows and random and open_grace and known) then return redis.error_reply('ERR heartbeat_node: not a number') end
+if not (cpu and more_usage and jobs and workflows and random and open_grace and known) then return redis.error_reply('ERR heartbeat_node: not a number') end
 local node = state_of(node_of(stem, id))
 if not node or node.lost or node.generation ~= generation or node.state == 'dead' then return { 'REREGISTER', '', '', '', {} } end
 
@@ -46,7 +46,7 @@ local more = redis.call('HMGET', key, 'refreshed_at_ms', 'kind')
 local refreshed, kind = tonumber(more[1]), more[2]
 -- Nearly equal reports get a random order: otherwise all work that ends before the next report would go to the node whose
 -- sample was lower by one percent.
-node.base = math.floor(1000 * (cpu + memory * weight) + 0.5) + JITTER * random
+node.base = math.floor(1000 * (cpu + more_usage) + 0.5) + JITTER * random
 node.active, node.seen = math.max(jobs, workflows), leases
 if node.active > 0 then -- one sample says little
   local each = math.min(math.floor(node.base / node.active), MAX_EACH)

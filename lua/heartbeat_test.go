@@ -61,7 +61,7 @@ func (w *wire) heartbeat(id string) func() string {
 	g := w.current[id].Generation
 	return func() string {
 		before, known := w.current[id]
-		r, err := w.s.HeartbeatNode(w.t.Context(), id, g, berth.NodeLoad{CPUUsage: float64(g % 100)}, 0.5)
+		r, err := w.s.HeartbeatNode(w.t.Context(), id, g, berth.NodeLoad{CPUUsage: float64(g % 100)}, lua.Weights{Memory: 0.5})
 		require.NoError(w.t, err)
 		if known && before.Generation == g && before.State != berth.NodeDead {
 			require.Equal(w.t, lua.NodeOK, r.Code)

@@ -66,13 +66,16 @@ type HeartbeatReply struct {
 	DrainUntil time.Time
 }
 
-// HeartbeatNode takes a generation's heartbeat with its load. memoryWeight is the weight of memory in the load. Nearly equal
-// loads get a random order.
+// Weights are the weights of usages in the load of a node, relative to that of the CPU.
+type Weights struct{ Memory, GPU float64 }
+
+// HeartbeatNode takes a generation's heartbeat with its load. Nearly equal loads get a random order.
 func (s *Scripts) HeartbeatNode(
-	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, memoryWeight float64,
+	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, w Weights,
 ) (HeartbeatReply, error) {
 	r := s.call(ctx, "heartbeat_node", []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)}, s.keys.stem(), nodeID, generation,
-		l.CPUUsage, l.GPUUsage, l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs, memoryWeight, rand.IntN(1000), millis(NodeGrace), s.epoch.Load())
+		l.CPUUsage, optional(l.GPUUsage), l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs,
+		l.MemoryUsage*w.Memory+l.GPU()*w.GPU, rand.IntN(1000), millis(NodeGrace), s.epoch.Load())
 	out := HeartbeatReply{
 		Code: r.code(NodeOK, NodeReregister), Kind: berth.NodeKind(r.text()), Cordoned: r.text() != "", DrainUntil: msTime(r.text()),
 	}

@@ -85,7 +85,7 @@ if code == 'OK' then
   local like = median(stem, pools) or { base = 0, each = 0 }
   node.base, node.active, node.each, node.seen, node.unsure = like.base, 0, like.each, 0, forgotten and now + unsure or 0
   redis.call('HSET', key, 'base', whole(node.base),
-    'cpu_usage', '0', 'gpu_usage', '0', 'memory_usage', '0', 'current_jobs', '0', 'active_workflows', '0',
+    'cpu_usage', '0', 'gpu_usage', '', 'memory_usage', '0', 'current_jobs', '0', 'active_workflows', '0',
     'latency_ms', '0', 'registered_at_ms', whole(now), 'previous', before,
     'unsure_until', whole(node.unsure))
 end
@@ -124,7 +124,7 @@ move(stem, node, pools, leases, now)
 if hold[2] then redis.call('ZADD', stem .. 'node:draining', hold[2], id) end
 if ARGV[12] == '1' then notify(stem, node, now, 'registered') end
 if code == 'OK' then
-  write_load(stem, node, leases, now, '0\n0\n0\n0\n0\n0')
+  write_load(stem, node, leases, now, '0\n\n0\n0\n0\n0')
   redis.call('EXPIRE', stem .. 'node:loads', LIFETIME)
 end
 -- include announce

@@ -163,6 +163,21 @@ func float(s string) float64 {
 	return f
 }
 
+// optional returns a number for a script, ” for none; maybe parses it.
+func optional(f *float64) any {
+	if f == nil {
+		return ""
+	}
+	return *f
+}
+
+func maybe(s string) *float64 {
+	if s == "" {
+		return nil
+	}
+	return new(float(s))
+}
+
 // msTime parses Redis's milliseconds; 0 is the zero time.
 func msTime(s string) time.Time {
 	n := number(s)

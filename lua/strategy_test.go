@@ -280,7 +280,7 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 			case r.gone:
 			case op < 2: // a heartbeat with a load
 				l := berth.NodeLoad{CPUUsage: float64(rnd.IntN(101)), MemoryUsage: float64(rnd.IntN(101)), ActiveWorkflows: rnd.IntN(5)}
-				reply, err := s.HeartbeatNode(ctx, r.id, r.generation, l, 0.5)
+				reply, err := s.HeartbeatNode(ctx, r.id, r.generation, l, lua.Weights{Memory: 0.5})
 				require.NoError(t, err)
 				require.Equal(t, lua.NodeOK, reply.Code)
 				base, err := rdb.HGet(ctx, s.Keys().Node(r.id), "base").Int()
@@ -520,4 +520,53 @@ func TestStrategies_JoinStormOnFreshUnits_SpreadsLoad(t *testing.T) {
 			require.Greater(t, float64(herd[least]), 1.3*mean)
 		})
 	}
+}
+
+// S2, FA12: a strategy that compares loads prefers the node whose GPU is idle where GPU usage has a weight. A usage that is not known
+// is no idle GPU, and without a weight the usage has no effect.
+func TestStrategies_GPUWeighted_IdleGPUPreferred(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		leases := 0
+		for name, c := range map[string]struct {
+			better, worse *float64
+			weight        float64
+		}{
+			"idle and busy":    {new(2.0), new(95.0), 1},
+			"idle and unknown": {new(0.0), nil, 1},
+			"half and unknown": {new(50.0), nil, 1},
+			"a small weight":   {new(2.0), new(95.0), 0.5},
+			"no weight":        {new(95.0), new(2.0), 0}, // the CPU decides
+		} {
+			pool := strings.ReplaceAll(name, " ", "-")
+			better, worse := "better-"+pool, "worse-"+pool
+			g1 := register(t, s, spec(better, slots(1000), at("z", "h"), can(pool))).Generation
+			g2 := register(t, s, spec(worse, slots(1000), at("z", "h"), can(pool))).Generation
+			for i, strategy := range []berth.Strategy{
+				"", berth.StrategyLoadBalanced, berth.StrategyPowerOfTwo, berth.StrategyCapability, berth.StrategyAffinity, berth.StrategyLocality,
+			} {
+				for id, l := range map[string]struct {
+					generation int64
+					load       berth.NodeLoad
+				}{better: {g1, berth.NodeLoad{CPUUsage: 20, GPUUsage: c.better}}, worse: {g2, berth.NodeLoad{CPUUsage: 30, GPUUsage: c.worse}}} {
+					r, err := s.HeartbeatNode(t.Context(), id, l.generation, l.load, lua.Weights{Memory: 0.5, GPU: c.weight})
+					require.NoError(t, err)
+					require.Equal(t, lua.NodeOK, r.Code)
+				}
+				for range 5 {
+					leases++
+					d := assign(t, s, fmt.Sprint(leases), lua.Choice{PoolID: pool, Strategy: strategy, OwnZone: "z", OwnHost: "h"})
+					require.Equal(t, better, d.NodeID, "%s: %s (%d)", name, strategy, i)
+					_, err := s.ReleaseNodeSlot(t.Context(), d.NodeID, fmt.Sprint(leases))
+					require.NoError(t, err)
+				}
+			}
+			all, err := s.SampleNodes(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, c.worse, all[worse].Load.GPUUsage)
+			require.Equal(t, c.worse, node(t, s, worse).Load.GPUUsage)
+		}
+		register(t, s, spec("new"))
+		require.Nil(t, node(t, s, "new").Load.GPUUsage, "before its first report")
+	})
 }

@@ -162,7 +162,7 @@ func (s *Scripts) SampleNodes(ctx context.Context) (map[string]NodeSample, error
 				out[rows[i]] = NodeSample{
 					Generation: number(f[0]), Excluded: berth.ExcludeReason(f[1]), Leases: int(number(f[2])), HeartbeatAt: msTime(f[3]),
 					Load: berth.NodeLoad{
-						CPUUsage: float(f[4]), GPUUsage: float(f[5]), MemoryUsage: float(f[6]),
+						CPUUsage: float(f[4]), GPUUsage: maybe(f[5]), MemoryUsage: float(f[6]),
 						CurrentJobs: int(number(f[7])), ActiveWorkflows: int(number(f[8])), LatencyMs: float(f[9]),
 					},
 				}
@@ -187,7 +187,7 @@ func nodeOf(id string, f, hold map[string]string, excluded berth.ExcludeReason, 
 		Generation: number(f["generation"]), State: berth.NodeState(f["state"]), Excluded: excluded,
 		Cordoned: hold["cordoned"] == "1", DrainUntil: msTime(hold["drain_until_ms"]),
 		Load: berth.NodeLoad{
-			CPUUsage: float(f["cpu_usage"]), GPUUsage: float(f["gpu_usage"]), MemoryUsage: float(f["memory_usage"]),
+			CPUUsage: float(f["cpu_usage"]), GPUUsage: maybe(f["gpu_usage"]), MemoryUsage: float(f["memory_usage"]),
 			CurrentJobs: int(number(f["current_jobs"])), ActiveWorkflows: int(number(f["active_workflows"])),
 			LatencyMs: float(f["latency_ms"]),
 		},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -123,7 +124,7 @@ func (e *engine) keepBeating(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_, _ = e.scripts.HeartbeatNode(ctx, e.spec.ID, e.generation, berth.NodeLoad{}, 0.5) // the next one follows
+			_, _ = e.scripts.HeartbeatNode(ctx, e.spec.ID, e.generation, berth.NodeLoad{}, lua.Weights{Memory: 0.5}) // the next one follows
 		}
 	}
 }

@@ -19,12 +19,12 @@ import (
 type mediaCommand struct {
 	agentServer `embed:""`
 
-	ID       string `help:"Register with this id. A process that registers with it later replaces this one." name:"id" env:"BERTH_UNIT_ID" required:""`
-	Slots    int    `help:"Run at most this many conferences." default:"50"`
+	ID       string   `help:"Register with this id. A process that registers with it later replaces this one." name:"id" env:"BERTH_UNIT_ID" required:""`
+	Slots    int      `help:"Run at most this many conferences." default:"50"`
 	Services []string `help:"Services that run on the unit, for a capability that requires them (PUT /v1/config/services)." env:"BERTH_UNIT_SERVICES"`
-	Zone     string `help:"Zone of the unit. Conferences with a zone run only on units of that zone."`
-	Hostname string `help:"Host of the unit. Default: the machine's name."`
-	Leave    bool   `help:"Withdraw on stop, so that the conferences are recovered elsewhere immediately. Otherwise a restart within the detection time keeps them."`
+	Zone     string   `help:"Zone of the unit. Conferences with a zone run only on units of that zone."`
+	Hostname string   `help:"Host of the unit. Default: the machine's name."`
+	Leave    bool     `help:"Withdraw on stop, so that the conferences are recovered elsewhere immediately. Otherwise a restart within the detection time keeps them."`
 
 	Check   time.Duration `help:"Check the media server at this interval." default:"300ms"`
 	Silence time.Duration `help:"Give up the conferences after the media server was unreachable for this time." default:"2s"`

@@ -62,7 +62,7 @@ func BenchmarkFleet_HeartbeatingNodes_Mirrors(b *testing.B) {
 							}
 							i := n % nodes
 							load := berth.NodeLoad{CPUUsage: float64(n % 100)}
-							if _, err := scripts.HeartbeatNode(ctx, fmt.Sprintf("n%05d", i), generations[i], load, 0.5); err != nil {
+							if _, err := scripts.HeartbeatNode(ctx, fmt.Sprintf("n%05d", i), generations[i], load, lua.Weights{Memory: 0.5}); err != nil {
 								b.Error(err)
 								return
 							}

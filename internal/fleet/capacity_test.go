@@ -147,7 +147,7 @@ func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); sweepUntil(t, s, 0) },
 			func(t *testing.T, s *lua.Scripts, g int64) {
 				t.Helper()
-				reply, err := s.HeartbeatNode(t.Context(), "u1", g, berth.NodeLoad{}, 0.5)
+				reply, err := s.HeartbeatNode(t.Context(), "u1", g, berth.NodeLoad{}, lua.Weights{Memory: 0.5})
 				require.NoError(t, err)
 				require.Equal(t, lua.NodeOK, reply.Code)
 			},

@@ -153,7 +153,7 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	r, err := s.RegisterNode(t.Context(), spec("n1", "translate:en-es", "gpu"), lua.Registration{})
 	require.NoError(t, err)
 	seen := until(t, f, "registered", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Generation == r.Generation })
-	_, err = s.HeartbeatNode(t.Context(), "n1", r.Generation, berth.NodeLoad{CPUUsage: 90, LatencyMs: 30}, 0.5)
+	_, err = s.HeartbeatNode(t.Context(), "n1", r.Generation, berth.NodeLoad{CPUUsage: 90, LatencyMs: 30}, lua.Weights{Memory: 0.5})
 	require.NoError(t, err)
 	now := until(t, f, "heartbeat", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].Load.CPUUsage == 90 })
 	require.Zero(t, seen.Nodes["n1"].Load.CPUUsage, "a snapshot that was returned does not change")
@@ -241,7 +241,7 @@ func TestSnapshot_Heartbeats_AreSampled(t *testing.T) {
 	read := server.Do("CONFIG", "RESETSTAT")
 	require.Equal(t, "OK", read)
 	for i := range 200 {
-		_, err := s.HeartbeatNode(t.Context(), "n1", r.Generation, berth.NodeLoad{CPUUsage: float64(i), CurrentJobs: 3}, 0.5)
+		_, err := s.HeartbeatNode(t.Context(), "n1", r.Generation, berth.NodeLoad{CPUUsage: float64(i), CurrentJobs: 3}, lua.Weights{Memory: 0.5})
 		require.NoError(t, err)
 	}
 	until(t, f, "the last load", func(s *fleet.Snapshot) bool {
@@ -319,4 +319,43 @@ func TestSnapshot_BeforeFirstReading_StaleWithDefaults(t *testing.T) {
 	require.Error(t, f.Writable())
 	require.Empty(t, f.Snapshot().PoolIDs())
 	require.Equal(t, berth.DefaultFleetConfig(), f.Snapshot().Config)
+}
+
+// S2, S7, FA12: the weight of a node's GPU is the largest of its pools', otherwise the fleet's; with one, a busy GPU is load for dynamic.
+func TestSnapshot_GPUWeight_OfPoolsOrFleet(t *testing.T) {
+	t.Parallel()
+	s := fleet.Snapshot{
+		Config: berth.FleetConfig{GPUWeight: 0.5},
+		Pools: map[string]berth.Pool{
+			"own": {ID: "own", GPUWeight: new(2.0)}, "more": {ID: "more", GPUWeight: new(3.0)}, "none": {ID: "none", GPUWeight: new(0.0)}, "plain": {ID: "plain"},
+		},
+		Nodes: map[string]berth.Node{},
+	}
+	for i, c := range []struct {
+		pools []string
+		want  float64
+	}{
+		{nil, 0.5},
+		{[]string{"asr", "plain"}, 0.5},
+		{[]string{"asr", "own"}, 2},
+		{[]string{"own", "more", "none"}, 3},
+		{[]string{"asr", "none"}, 0},
+	} {
+		n := berth.Node{NodeSpec: berth.NodeSpec{ID: strconv.Itoa(i), MaxConcurrentJobs: 1}, Pools: c.pools, State: berth.NodeReady}
+		n.Load = berth.NodeLoad{CPUUsage: 10, GPUUsage: new(90.0)}
+		require.InDelta(t, c.want, s.GPUWeight(n), 0, "%v", c.pools)
+		s.Nodes = map[string]berth.Node{n.ID: n}
+		load := 0.9
+		if c.want == 0 {
+			load = 0.1
+		}
+		for _, pool := range c.pools {
+			require.InDelta(t, load, s.States(pool)[pool].Load, 1e-9, "%v", c.pools)
+		}
+		n.Load.GPUUsage = nil
+		s.Nodes[n.ID] = n
+		for _, pool := range c.pools {
+			require.InDelta(t, 0.1, s.States(pool)[pool].Load, 1e-9, "a usage that is not known is no load")
+		}
+	}
 }

@@ -106,6 +106,20 @@ func (s *Snapshot) Matching(p berth.Pool) []string {
 	return ids
 }
 
+// GPUWeight returns the weight of GPU usage in the load of a node: the largest of its pools' own, otherwise the fleet's.
+func (s *Snapshot) GPUWeight(n berth.Node) float64 {
+	weight := -1.0
+	for _, id := range n.Pools {
+		if own := s.Pools[id].GPUWeight; own != nil {
+			weight = max(weight, *own)
+		}
+	}
+	if weight < 0 {
+		return s.Config.GPUWeight
+	}
+	return weight
+}
+
 // Pool returns the definition of a pool, or the implicit one of the capability of that name.
 func (s *Snapshot) Pool(id string) berth.Pool {
 	if p, ok := s.Pools[id]; ok {
@@ -208,7 +222,8 @@ func (s *Snapshot) Closest(capabilities []string) (nodeID string, lacks []string
 	return nodeID, lacks
 }
 
-// States returns the mean load and latency of the ready nodes of pools, by which a dynamic strategy switches.
+// States returns the mean load of the ready nodes of pools and their mean latency to the API, by which a dynamic strategy switches. No
+// process measures how far the callers are.
 func (s *Snapshot) States(poolIDs ...string) map[string]berth.SystemState {
 	sums, members := make(map[string]berth.SystemState, len(poolIDs)), make(map[string]float64, len(poolIDs))
 	for _, id := range poolIDs {
@@ -222,9 +237,13 @@ func (s *Snapshot) States(poolIDs ...string) map[string]berth.SystemState {
 			continue
 		}
 		used := float64(max(node.Leases, node.Load.CurrentJobs)) / float64(max(1, node.MaxConcurrentJobs))
+		gpu := 0.0
+		if node.Load.GPUUsage != nil && s.GPUWeight(node) > 0 {
+			gpu = *node.Load.GPUUsage / 100
+		}
 		for _, id := range node.Pools {
 			if sum, asked := sums[id]; asked {
-				sum.Load += max(node.Load.CPUUsage/100, min(1, used))
+				sum.Load += max(node.Load.CPUUsage/100, gpu, min(1, used))
 				sum.LatencyMs += node.Load.LatencyMs
 				sums[id] = sum
 				members[id]++

@@ -95,7 +95,7 @@ func beats(t *testing.T, s *lua.Scripts, ids ...string) (stop func()) {
 			defer tick.Stop()
 			generation := int64(0)
 			for {
-				if reply, err := s.HeartbeatNode(ctx, id, generation, berth.NodeLoad{}, 0.5); err == nil && reply.Code == lua.NodeReregister {
+				if reply, err := s.HeartbeatNode(ctx, id, generation, berth.NodeLoad{}, lua.Weights{Memory: 0.5}); err == nil && reply.Code == lua.NodeReregister {
 					if r, err := s.RegisterNode(ctx, spec(id, "c"), lua.Registration{Previous: generation}); err == nil {
 						generation = r.Generation
 					}
@@ -175,7 +175,7 @@ func TestSweeper_SeveralProcesses_DeathDeclaredOnceAndDelivered(t *testing.T) {
 	require.NotEmpty(t, log.all(t, "node notice")[0]["reason"])
 
 	for id, generation := range dead {
-		reply, err := s.HeartbeatNode(t.Context(), id, generation, berth.NodeLoad{}, 0.5)
+		reply, err := s.HeartbeatNode(t.Context(), id, generation, berth.NodeLoad{}, lua.Weights{Memory: 0.5})
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeReregister, reply.Code)
 	}
@@ -208,7 +208,7 @@ func TestSweeper_LoadOrLatencyHigh_DynamicPoolSwitches(t *testing.T) {
 		{berth.NodeLoad{LatencyMs: 10}, berth.StrategyRoundRobin},
 	} {
 		until(t, f, string(step.to), func(now *fleet.Snapshot) bool {
-			reply, err := s.HeartbeatNode(t.Context(), "n1", generation, step.load, 0.5)
+			reply, err := s.HeartbeatNode(t.Context(), "n1", generation, step.load, lua.Weights{Memory: 0.5})
 			if err == nil && reply.Code == lua.NodeReregister {
 				generation = register(t, s, "n1", "c")
 			}

@@ -12,15 +12,16 @@ import (
 	"berth"
 )
 
-// meter measures the host's load between two heartbeats. Values that cannot be measured are 0.
+// meter measures the host's load between two heartbeats. Values that cannot be measured are 0, except for the GPU's.
 type meter struct {
+	gpus *gpus
 	last cpu.TimesStat
 	// latency is the moving average of the heartbeats' round trip in ms.
 	latency float64
 }
 
 func newMeter() *meter {
-	m := &meter{}
+	m := &meter{gpus: newGPUs()}
 	m.cpu(context.Background())
 	return m
 }
@@ -38,7 +39,7 @@ func (m *meter) addRoundTrip(d time.Duration) {
 func (m *meter) read(ctx context.Context, w Work) berth.NodeLoad {
 	running, executing := w.Load()
 	return berth.NodeLoad{
-		CPUUsage: m.cpu(ctx), MemoryUsage: memory(ctx), LatencyMs: tenths(m.latency),
+		CPUUsage: m.cpu(ctx), GPUUsage: m.gpus.usage.Load(), MemoryUsage: memory(ctx), LatencyMs: tenths(m.latency),
 		CurrentJobs: running, ActiveWorkflows: executing,
 	}
 }

@@ -150,6 +150,11 @@ func newAgent(ctx context.Context, o Options) *agent {
 
 func (a *agent) run(ctx context.Context) error {
 	defer a.cut(nil)
+	measuring, stop := context.WithCancel(ctx)
+	var measured sync.WaitGroup
+	measured.Go(func() { a.meter.gpus.run(measuring) })
+	defer measured.Wait()
+	defer stop()
 	now, err := a.join(ctx, membership{})
 	if err != nil {
 		if ctx.Err() != nil {

@@ -33,7 +33,7 @@ local function pool_key(stem, pool, what) return stem .. 'pool:' .. pool .. ':' 
 
 local function class_key(stem, class, what) return stem .. 'class:' .. class .. ':' .. what end
 
--- load_of returns the load by which nodes are compared, in thousandths: cpu + memory x weight + workflows. Leases count
+-- load_of returns the load by which nodes are compared, in thousandths: cpu + weighted memory and gpu + workflows. Leases count
 -- immediately, and in proportion to the capacity. Those taken since the last report also count with the load that one piece of
 -- work usually has on the node, and each more than the one before: however low a report was, it attracts a limited part of the
 -- work that arrives before the next one. On a node with more slots the increase is slower, in proportion. It is not faster on

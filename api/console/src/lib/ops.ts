@@ -12,9 +12,9 @@ export interface Overview {
   nodes: { ready: number; suspect: number; dead: number; lost: number; cordoned: number; draining: number; leases: number; slots: number; excluded: Record<string, number> };
 }
 export interface Node {
-  nodeId: string; kind: string; hostname?: string; zone?: string; capabilities: string[]; maxConcurrentJobs: number; generation: number;
+  nodeId: string; kind: string; hostname?: string; zone?: string; capabilities: string[]; services?: string[]; maxConcurrentJobs: number; generation: number;
   state: string; excluded?: string; cordoned: boolean; drainUntil?: string; pools: string[]; leases: number;
-  load: { cpuUsage: number; gpuUsage: number; memoryUsage: number; currentJobs: number; activeWorkflows: number; latencyMs: number };
+  load: { cpuUsage: number; gpuUsage?: number; memoryUsage: number; currentJobs: number; activeWorkflows: number; latencyMs: number };
   unavailable?: Record<string, string>; registeredAt: string; heartbeatAt: string; lostAt?: string; departure?: string;
 }
 export interface Switch { from: string; to: string; by: { load?: number; latencyMs?: number }; at: string }

@@ -17,7 +17,7 @@ const en = {
   cordonText: 'The node gets no new work. What it runs continues. You can undo this at any time.', uncordonText: 'The node gets new work again. A drain is cancelled, too.',
   drainText: 'The node gets no new work, and its conferences move to other units when the time is over. Jobs finish. You can cancel the drain before.',
   undrainText: 'The node keeps what it runs, and gets new work unless it is cordoned.', drainWithin: 'Minutes until what is left is moved',
-  noNewWork: 'This node gets no new work:', jobs: 'Jobs', latency: 'Latency', zone: 'Zone', host: 'Host', registered: 'Registered', generation: 'Generation', unavailable: 'Unavailable services',
+  noNewWork: 'This node gets no new work:', jobs: 'Jobs', latency: 'Latency', zone: 'Zone', host: 'Host', registered: 'Registered', generation: 'Generation', services: 'Services', unknown: 'unknown', unavailable: 'Unavailable services',
 
   poolsLead: 'Groups of nodes by capability, how a node is chosen in each, and why.', pool: 'Pool', strategy: 'Strategy', why: 'Why', members: 'Nodes', free: 'Free nodes', excludedNodes: 'Excluded nodes',
   implicit: 'by capability', showMembers: 'Show its nodes', missingCapabilities: 'No registered node has:', capabilities: 'Capabilities', tenants: 'Tenants', everyTenant: 'every tenant',
@@ -68,7 +68,7 @@ const zh: ConsoleWords = {
   cordonText: '节点不再接受新的工作，正在运行的继续。可以随时撤销。', uncordonText: '节点重新接受新的工作，排空也会取消。',
   drainText: '节点不再接受新的工作；到期后，其会议移到其他单元，作业会执行完毕。到期前可以取消。',
   undrainText: '节点保留正在运行的工作；若未停止分配，将重新接受新的工作。', drainWithin: '移走剩余工作前的分钟数',
-  noNewWork: '该节点不接受新的工作：', jobs: '作业', latency: '延迟', zone: '区域', host: '主机', registered: '注册时间', generation: '代', unavailable: '不可用的服务',
+  noNewWork: '该节点不接受新的工作：', jobs: '作业', latency: '延迟', zone: '区域', host: '主机', registered: '注册时间', generation: '代', services: '服务', unknown: '未知', unavailable: '不可用的服务',
 
   poolsLead: '按能力划分的节点组，各组选择节点的方式及其原因。', pool: '资源池', strategy: '策略', why: '原因', members: '节点', free: '空闲节点', excludedNodes: '被排除的节点',
   implicit: '按能力', showMembers: '查看其节点', missingCapabilities: '没有已注册的节点具备：', capabilities: '能力', tenants: '租户', everyTenant: '所有租户',
@@ -107,7 +107,7 @@ const values: Record<string, [string, string]> = {
   silent: ['missed heartbeats', '缺失心跳'], superseded: ['restarted', '已重启'], withdrawn: ['withdrawn', '已撤出'], service_lost: ['its media server is lost', '其媒体服务器丢失'],
   k_translate: ['Translation', '翻译'], k_media: ['Media', '媒体'], k_engine: ['Engine', '执行引擎'],
   x_offline: ['offline', '离线'], x_suspect: ['missing heartbeats', '缺失心跳'], x_full: ['full', '已满'], x_not_in_pool: ['not in the pool', '不在资源池中'],
-  x_capability_missing: ['lacks a capability', '缺少能力'], x_service_unavailable: ['service unavailable', '服务不可用'], x_cordoned: ['cordoned', '停止分配'],
+  x_capability_missing: ['lacks a capability', '缺少能力'], x_service_unavailable: ['service unavailable', '服务不可用'], x_service_missing: ['lacks a service', '缺少服务'], x_cordoned: ['cordoned', '停止分配'],
   x_draining: ['draining', '排空中'], x_excluded: ['excluded by the request', '被请求排除'],
   'round-robin': ['Round robin', '轮询'], 'load-balanced': ['Least load', '最低负载'], affinity: ['Affinity', '亲和'], capability: ['Capability', '能力'], locality: ['Locality', '就近'],
   'power-of-two': ['Best of two', '二选一'], dynamic: ['Dynamic', '动态'], 'by-size': ['Automatic', '自动'],
