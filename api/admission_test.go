@@ -321,6 +321,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	require.EqualValues(t, 4, body["position"])
 	require.EqualValues(t, 15, body["etaSeconds"], "five calls of 3 s each")
 	require.NotContains(t, body, "paused")
+	require.EqualValues(t, 10000, body["pollAfterMs"])
 
 	// A model that an operator paused.
 	_, err = h.scripts.SetModelLimits(t.Context(), model, lua.SlotTimes{TTL: time.Minute, Grant: time.Second}, lua.OperatorLimits{Paused: true})
@@ -329,6 +330,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	require.EqualValues(t, 4, body["position"])
 	require.Equal(t, true, body["paused"])
 	require.NotContains(t, body, "etaSeconds", "it is not known")
+	require.EqualValues(t, 20000, body["pollAfterMs"])
 }
 
 // While the model is paused, the time after which to retry does not follow from the pace of before.

@@ -507,6 +507,9 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	paused := next()
 	require.True(t, paused.Paused, "although the position has not changed")
 	require.Nil(t, paused.EtaSeconds)
+	one = h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)
+	list = h.call(http.MethodGet, "/v1/tasks", h.token("alice"), nil).json(t)["tasks"].([]any)
+	require.Equal(t, []any{20000.0, 20000.0}, []any{one["pollAfterMs"], list[0].(map[string]any)["pollAfterMs"]})
 }
 
 // T24: no position is sent while the call of a step runs. A step that starts again has one, until its next call begins.

@@ -215,14 +215,12 @@ func (s *server) known(ctx context.Context, p berth.TaskPlan) (berth.Task, bool,
 
 // accepted returns an accepted task with an estimate of its wait.
 func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
-	out := answer(http.StatusAccepted, t)
 	wait, err := s.estimate(ctx, t.Ref(), t.StepIndex, t.Steps[t.StepIndex])
 	if err != nil { // the task runs
 		s.log.DebugContext(ctx, "wait not estimated", "requestId", callOf(ctx).requestID, "error", err)
-		return out
+		return answer(http.StatusAccepted, t, client.Waiting{})
 	}
-	out.Body.Waiting = waitingOf(wait)
-	return out
+	return answer(http.StatusAccepted, t, waitingOf(wait))
 }
 
 // estimate estimates how long a step waits for its model.
@@ -251,19 +249,20 @@ func (s *server) replay(ctx context.Context, t berth.Task, key string) (*submitO
 	if err != nil {
 		return nil, err
 	}
-	out := answer(http.StatusOK, t)
-	out.Body.Replay, out.Body.IdemKey = true, key
+	var waiting client.Waiting
 	if w := s.waits(ctx, t)[t.Ref()]; w != nil {
-		out.Body.Waiting = *w
+		waiting = *w
 	}
+	out := answer(http.StatusOK, t, waiting)
+	out.Body.Replay, out.Body.IdemKey = true, key
 	return out, nil
 }
 
-func answer(status int, t berth.Task) *submitOutput {
+func answer(status int, t berth.Task, w client.Waiting) *submitOutput {
 	step := t.Steps[t.StepIndex]
 	return &submitOutput{Status: status, Location: taskPath(t.ID), Body: submitAnswer{
 		TaskID: t.ID, Status: t.Status, Queue: step.Queue, Model: step.Model, Tier: t.Tier, Downgraded: t.Tier == berth.TierFree,
-		PollAfterMs: milliseconds(pollAfter(t)), EventsURL: taskPath(t.ID) + "/events",
+		PollAfterMs: milliseconds(pollAfter(t, w)), EventsURL: taskPath(t.ID) + "/events", Waiting: w,
 	}}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ type taskView struct {
 	// FinishReason is why the model stopped.
 	FinishReason    string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer of any step"`
 	PromptTruncated bool   `json:"promptTruncated,omitempty" doc:"The provider of a step read only a part of its prompt, by its own count of tokens"`
-	// PollAfterMs shortens as the end nears; absent once the task is final.
+	// PollAfterMs shortens as the end nears: with each step, and with the estimate of the wait. Absent once the task is final.
 	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	Links       taskLinks `json:"links"`
 	CreatedAt   time.Time `json:"createdAt"`
@@ -126,7 +127,7 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 		return nil, err
 	}
 	view := s.view(t)
-	view.Waiting = s.waits(ctx, t)[t.Ref()]
+	view.wait(t, s.waits(ctx, t)[t.Ref()])
 	asset, erased, err := s.resultAsset(ctx, t)
 	if err != nil {
 		return nil, err
@@ -208,7 +209,7 @@ func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody,
 	out := listOutputBody{Tasks: convert(tasks, s.view), NextCursor: next}
 	waits := s.waits(ctx, tasks...)
 	for i, t := range tasks {
-		out.Tasks[i].Waiting = waits[t.Ref()]
+		out.Tasks[i].wait(t, waits[t.Ref()])
 	}
 	return &out, nil
 }
@@ -300,7 +301,7 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, 
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
 		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
-		Usage: t.Usage, FinishReason: t.FinishReason, PromptTruncated: t.PromptTruncated, StandIn: t.StandIn, PollAfterMs: milliseconds(pollAfter(t)),
+		Usage: t.Usage, FinishReason: t.FinishReason, PromptTruncated: t.PromptTruncated, StandIn: t.StandIn, PollAfterMs: milliseconds(pollAfter(t, client.Waiting{})),
 		Links: taskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,
 		},
@@ -336,23 +337,48 @@ func stepState(t berth.Task, i int) string {
 	}
 }
 
-// pollAfter returns the recommended time until the next poll: 20, 10, 5 and 3 s as the end nears, 0 for a task that has
-// ended.
-func pollAfter(t berth.Task) time.Duration {
+// wait adds that the current step waits for its model, nil unless it does.
+func (v *taskView) wait(t berth.Task, w *client.Waiting) {
+	if w != nil {
+		v.Waiting, v.PollAfterMs = w, milliseconds(pollAfter(t, *w))
+	}
+}
+
+// pollIntervals are the recommended times until the next poll, as the end nears.
+var pollIntervals = []time.Duration{3 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second}
+
+// pollAfter returns the recommended time until the next poll: the longer of that for the steps that are left and that for the wait of
+// the current step. It is 0 for a task that has ended.
+func pollAfter(t berth.Task, w client.Waiting) time.Duration {
 	if t.Status.Final() {
 		return 0
 	}
 	left := len(t.Steps) - t.StepIndex
-	switch {
-	case t.Status == berth.TaskStreaming, left <= 1 && t.Fence > int64(t.StepIndex): // the last call runs
-		return 3 * time.Second
-	case left <= 1:
-		return 5 * time.Second
-	case left == 2:
-		return 10 * time.Second
-	default:
-		return 20 * time.Second
+	steps := min(max(left, 1), len(pollIntervals)-1)
+	if t.Status == berth.TaskStreaming || left <= 1 && t.Fence > int64(t.StepIndex) { // the last call runs
+		steps = 0
 	}
+	return pollIntervals[max(steps, waitSteps(w))]
+}
+
+// waitSteps returns the index in pollIntervals for a wait: by its estimate, otherwise by the position.
+func waitSteps(w client.Waiting) int {
+	among := func(n int, bounds ...int) int {
+		i, found := slices.BinarySearch(bounds, n)
+		if found {
+			i++
+		}
+		return i
+	}
+	switch {
+	case w.Paused:
+		return len(pollIntervals) - 1
+	case w.EtaSeconds != nil:
+		return among(*w.EtaSeconds, 6, 15, 40) // a poll is at most half of the wait late
+	case w.Position != nil:
+		return among(*w.Position, 1, 5, 20)
+	}
+	return 0
 }
 
 // links returns the links to a workflow, none without the address of the Temporal UI.
