@@ -18,6 +18,10 @@ type FleetConfig struct {
 	EnableFailover     bool                   `json:"enableFailover"`
 	Times              map[NodeKind]NodeTimes `json:"times,omitempty"` // absent kinds have DefaultNodeTimes
 	Dynamic            DynamicRule            `json:"dynamic"`
+	// SessionAffinity spreads new sessions over the pools that serve them by a stable hash of their routing key, which HashSeed
+	// changes; without it the first pool takes all.
+	SessionAffinity bool   `json:"sessionAffinity"`
+	HashSeed        uint32 `json:"hashSeed"`
 }
 
 // MaxFailureDetection is the longest failureDetectionTimeout. It is less than the lifetime of a node's key in Redis, so that a
@@ -39,7 +43,7 @@ type DynamicRule struct {
 // DefaultFleetConfig returns the configuration of a fleet that no operator has configured.
 func DefaultFleetConfig() FleetConfig {
 	return FleetConfig{
-		MemoryWeight: 0.5, LockTimeout: 300 * time.Second, MaxRetries: 3, EnableFailover: true,
+		MemoryWeight: 0.5, LockTimeout: 300 * time.Second, MaxRetries: 3, EnableFailover: true, SessionAffinity: true,
 		Dynamic: DynamicRule{LoadHigh: 0.8, LoadLow: 0.7, LatencyHigh: 100, LatencyLow: 80, Dwell: 30 * time.Second},
 	}
 }

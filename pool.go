@@ -201,11 +201,19 @@ type Requirements struct {
 	OwnHost string `json:"ownHost,omitempty"`
 }
 
-// RoutingHash returns the stable hash by which a session's pool is chosen: 32-bit FNV-1a.
-func RoutingHash(key string) uint32 {
+// RoutingHash returns the stable hash by which a session's pool is chosen: 32-bit FNV-1a. A seed other than 0 gives another
+// distribution, by the finaliser of MurmurHash3.
+func RoutingHash(key string, seed uint32) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key)) // never fails
-	return h.Sum32()
+	n := h.Sum32()
+	if seed == 0 {
+		return n
+	}
+	n ^= seed
+	n = (n ^ n>>16) * 0x85ebca6b
+	n = (n ^ n>>13) * 0xc2b2ae35
+	return n ^ n>>16
 }
 
 // PoolCounts is how many members of a pool can be chosen, and how many are excluded for each reason.

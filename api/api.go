@@ -188,7 +188,6 @@ type Config struct {
 	RecordWithin      time.Duration             // for how long sending a detail record is retried; 0 where none are sent
 	SignalURL         string                    // where participants connect; empty: the address of the request
 	SignalDirect      bool                      // participants connect to the media units, not to the signalling proxy
-	SessionAffinity   bool                      // spreads sessions over the pools that serve them; otherwise the first pool takes all
 	TaskQueues        []string                  // of Temporal, whose state operators see
 	ReconcileEvery    time.Duration             // between two passes of the reconciliation: 30 s
 	SignIn            SignIn                    // with which users of the page sign in; empty: by token only

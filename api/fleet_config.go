@@ -23,6 +23,8 @@ type configView struct {
 	EnableFailover     bool                        `json:"enableFailover" required:"false"`
 	Times              map[berth.NodeKind]timeView `json:"times" required:"false" doc:"Times by kind of node; omitted kinds have their defaults"`
 	Dynamic            dynamicView                 `json:"dynamic" required:"false" doc:"When a dynamic pool switches its strategy"`
+	SessionAffinity    bool                        `json:"sessionAffinity" required:"false" doc:"Spread new sessions over the pools that serve them, by a stable hash of their routing key; false: the first pool takes all. Default: true"`
+	HashSeed           uint32                      `json:"hashSeed" required:"false" maximum:"4294967295" doc:"Changes that hash. Sessions that have a pool keep it"`
 	Stale              bool                        `json:"stale" readOnly:"true" doc:"Redis is unavailable: this is the last known value"`
 }
 
@@ -175,7 +177,7 @@ func fromMs(n int64) time.Duration { return time.Duration(n) * time.Millisecond 
 func viewConfig(c berth.FleetConfig) configView {
 	v := configView{
 		AssignmentStrategy: c.AssignmentStrategy, MemoryWeight: c.MemoryWeight, GPUWeight: c.GPUWeight, LockTimeoutMs: ms(c.LockTimeout),
-		MaxRetries: c.MaxRetries, EnableFailover: c.EnableFailover, Times: map[berth.NodeKind]timeView{},
+		MaxRetries: c.MaxRetries, EnableFailover: c.EnableFailover, SessionAffinity: c.SessionAffinity, HashSeed: c.HashSeed, Times: map[berth.NodeKind]timeView{},
 		Dynamic: dynamicView{
 			LoadHigh: c.Dynamic.LoadHigh, LoadLow: c.Dynamic.LoadLow, LatencyHighMs: c.Dynamic.LatencyHigh,
 			LatencyLowMs: c.Dynamic.LatencyLow, DwellMs: ms(c.Dynamic.Dwell),
@@ -200,7 +202,7 @@ func effective(c berth.FleetConfig) configView {
 func (v configView) config() berth.FleetConfig {
 	c := berth.FleetConfig{
 		AssignmentStrategy: v.AssignmentStrategy, MemoryWeight: v.MemoryWeight, GPUWeight: v.GPUWeight, LockTimeout: fromMs(v.LockTimeoutMs),
-		MaxRetries: v.MaxRetries, EnableFailover: v.EnableFailover,
+		MaxRetries: v.MaxRetries, EnableFailover: v.EnableFailover, SessionAffinity: v.SessionAffinity, HashSeed: v.HashSeed,
 		Dynamic: berth.DynamicRule{
 			LoadHigh: v.Dynamic.LoadHigh, LoadLow: v.Dynamic.LoadLow, LatencyHigh: v.Dynamic.LatencyHighMs,
 			LatencyLow: v.Dynamic.LatencyLowMs, Dwell: fromMs(v.Dynamic.DwellMs),

@@ -20,6 +20,7 @@ func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 	defaults := get()
 	require.Equal(t, doc{
 		"memoryWeight": 0.5, "lockTimeoutMs": 300_000.0, "maxRetries": 3.0, "enableFailover": true, "stale": false,
+		"gpuWeight": 0.0, "sessionAffinity": true, "hashSeed": 0.0,
 		"dynamic": doc{"loadHigh": 0.8, "loadLow": 0.7, "latencyHighMs": 100.0, "latencyLowMs": 80.0, "dwellMs": 30_000.0},
 		"times": doc{
 			"translate": doc{"heartbeatIntervalMs": 5000.0, "suspectAfterMs": 12_000.0, "failureDetectionTimeoutMs": 20_000.0},
@@ -29,6 +30,7 @@ func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 	}, defaults)
 	put := h.call(http.MethodPut, path, h.operator(), doc{
 		"assignmentStrategy": "power-of-two", "enableFailover": false, "memoryWeight": 0, "maxRetries": 0,
+		"gpuWeight": 1.5, "sessionAffinity": false, "hashSeed": 4294967295,
 		"times":   doc{"translate": doc{"heartbeatIntervalMs": 1000, "suspectAfterMs": 2000, "failureDetectionTimeoutMs": 3000}},
 		"dynamic": doc{"loadHigh": 0.9},
 	})
@@ -39,6 +41,7 @@ func TestPutStrategy_ValidConfiguration_Replaced(t *testing.T) {
 	require.Equal(t, false, now["enableFailover"], "false is not omitted")
 	require.EqualValues(t, 0, now["memoryWeight"])
 	require.EqualValues(t, 0, now["maxRetries"])
+	require.Equal(t, []any{1.5, false, 4294967295.0}, []any{now["gpuWeight"], now["sessionAffinity"], now["hashSeed"]})
 	require.EqualValues(t, 300_000, now["lockTimeoutMs"])
 	require.Equal(t, doc{"loadHigh": 0.9, "loadLow": 0.7, "latencyHighMs": 100.0, "latencyLowMs": 80.0, "dwellMs": 30_000.0}, now["dynamic"])
 	require.EqualValues(t, 4000, now["times"].(doc)["media"].(doc)["failureDetectionTimeoutMs"])
@@ -69,6 +72,11 @@ func TestPutStrategy_InvalidRequest_FieldNamed(t *testing.T) {
 		"unknown strategy":  {doc{"assignmentStrategy": "random"}, "assignmentStrategy"},
 		"negative weight":   {doc{"memoryWeight": -1}, "memoryWeight"},
 		"weight as text":    {doc{"memoryWeight": "1"}, "memoryWeight"},
+		"large GPU weight":  {doc{"gpuWeight": 10.5}, "gpuWeight"},
+		"affinity as text":  {doc{"sessionAffinity": "no"}, "sessionAffinity"},
+		"negative seed":     {doc{"hashSeed": -1}, "hashSeed"},
+		"large seed":        {doc{"hashSeed": 1 << 32}, "hashSeed"},
+		"half a seed":       {doc{"hashSeed": 0.5}, "hashSeed"},
 		"short lock":        {doc{"lockTimeoutMs": 10}, "lockTimeoutMs"},
 		"endless lock":      {doc{"lockTimeoutMs": 1e18}, "lockTimeoutMs"},
 		"retries":           {doc{"maxRetries": 101}, "maxRetries"},

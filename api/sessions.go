@@ -151,7 +151,7 @@ func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision str
 	decision, pool, err := s.Scripts.DecideSessionPool(ctx, lua.SessionPoolRequest{
 		SessionID: sn.ID, UserID: sn.UserID, TenantID: sn.TenantID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang, Version: sn.Version,
 		RoutingKey: sn.RoutingKey, TenantPool: fleet.Tenants[sn.TenantID], Eligible: fleet.Eligible(sn.TenantID, sn.SrcLang, sn.TgtLang),
-		Affinity: s.Config.SessionAffinity,
+		Affinity: fleet.Config.SessionAffinity, Seed: fleet.Config.HashSeed,
 	})
 	if err != nil {
 		return "", sn, unavailable("Redis", err)

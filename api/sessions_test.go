@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/identity"
 	"berth/lua"
 )
@@ -93,6 +92,7 @@ func TestPutSession_TenantJustBound_GetsItsPool(t *testing.T) { // L5, L8
 		a := h.call(http.MethodPut, path, root, body)
 		require.Less(t, a.status, 300, string(a.body))
 	}
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/config/strategy", h.operator(), doc{"sessionAffinity": false}).status)
 	for i := range 20 { // the snapshot may be updated before or after
 		id := fmt.Sprint("s", i)
 		put("/v1/pools/zz-"+id, doc{"capabilities": []string{"translate:en-es", "gpu"}})
@@ -106,21 +106,51 @@ func TestPutSession_TenantJustBound_GetsItsPool(t *testing.T) { // L5, L8
 	}
 }
 
-func TestPutSession_SessionAffinity_SpreadsByRoutingKey(t *testing.T) { // L5
+// L5, L8, FA12: whether and how sessions are spread over pools is an operator's setting; every process follows it, also while Redis has
+// lost it. A session that has a pool keeps it.
+func TestPutSession_SessionAffinity_SpreadsByRoutingKey(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Config.SessionAffinity = true })
+	h := newHarness(t)
 	h.node("n1", "translate:en-es")
 	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "other", Capabilities: []string{"translate:en-es"}}, false)
 	require.NoError(t, err)
 	waitFor(t, "the pool to be known", func() bool { return len(h.fleet.Snapshot().Eligible("", "en", "es")) == 2 })
-	pools, kept := map[any]bool{}, map[any]bool{}
-	for _, id := range []string{"s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"} {
-		pools[h.session("alice", id).json(t)["preferredPool"]] = true
-		together := doc{"srcLang": "en", "tgtLang": "es", "routingKey": "room-1"}
-		kept[h.call(http.MethodPut, "/v1/sessions/k"+id, h.token("alice"), together).json(t)["preferredPool"]] = true
+	set := func(body doc) {
+		t.Helper()
+		require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/config/strategy", h.operator(), body).status)
 	}
-	require.Len(t, pools, 2)
-	require.Len(t, kept, 1)
+	get := func(id, key string) any {
+		body := doc{"srcLang": "en", "tgtLang": "es", "routingKey": key}
+		return h.call(http.MethodPut, "/v1/sessions/"+id, h.token("alice"), body).json(t)["preferredPool"]
+	}
+	spread := func(round string) (pools []any) {
+		kept := map[any]bool{}
+		for i := range 12 {
+			pools = append(pools, get(fmt.Sprint(round, i), fmt.Sprint("room-", i)))
+			kept[get(fmt.Sprint(round, "k", i), "room-1")] = true
+		}
+		require.Len(t, kept, 1, "one routing key is one pool")
+		return pools
+	}
+	first := spread("a")
+	require.Contains(t, first, "other")
+	require.Contains(t, first, "translate:en-es")
+	require.Equal(t, first, spread("b"))
+
+	set(doc{"hashSeed": 7})
+	seeded := spread("c")
+	require.NotEqual(t, first, seeded)
+	require.Contains(t, seeded, "other")
+	require.Contains(t, seeded, "translate:en-es")
+	require.Equal(t, first[0], get("a0", "room-0"), "it keeps its pool")
+
+	set(doc{"sessionAffinity": false})
+	require.NotContains(t, spread("d"), "translate:en-es")
+	require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().ConfigStrategy()).Err())
+	h.fleet.CatchUp(t.Context())
+	require.NotContains(t, spread("e"), "translate:en-es", "the last known setting applies until it is restored")
+	set(doc{})
+	require.Equal(t, first, spread("f"))
 }
 
 func TestSessions_OtherUser_ReturnNotFound(t *testing.T) { // X5

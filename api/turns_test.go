@@ -206,6 +206,7 @@ func TestDispatchJob_PoolNoLongerServes_ChoosesAnother(t *testing.T) { // L5
 	require.NoError(t, err)
 	waitFor(t, "the pool to be known", func() bool { return len(h.fleet.Snapshot().Eligible("", "en", "es")) == 2 })
 	h.unguarded()
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/config/strategy", h.operator(), doc{"sessionAffinity": false}).status)
 	require.Equal(t, "a-fast", h.session("alice", "s1").json(t)["preferredPool"])
 	require.Equal(t, "a-fast", h.job(job("r1")).json(t)["poolId"])
 	require.NoError(t, h.scripts.DeletePool(t.Context(), "a-fast"))

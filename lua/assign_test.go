@@ -809,7 +809,7 @@ func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	en := map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "p2", "routing_key": "k", "updated_at_ms": "1"}
-	hashed := []string{"p1", "p2", "p3"}[berth.RoutingHash("k")%3]
+	hashed := []string{"p1", "p2", "p3"}[berth.RoutingHash("k", 0)%3]
 	cases := map[string]struct {
 		before map[string]string
 		bound  string

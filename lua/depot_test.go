@@ -127,7 +127,7 @@ func (d *depot) restart(m *machine) {
 // beat sends a heartbeat, or registers again where Redis does not know the node.
 func (d *depot) beat(m *machine) {
 	m.beaten = d.now
-	r, err := d.s.HeartbeatNode(context.Background(), m.ID, m.generation, berth.NodeLoad{}, 0.5)
+	r, err := d.s.HeartbeatNode(context.Background(), m.ID, m.generation, berth.NodeLoad{}, lua.Weights{Memory: 0.5})
 	d.ok(err)
 	if r.Code == lua.NodeReregister {
 		d.register(m)

@@ -245,15 +245,21 @@ func (s *Scripts) PutFleetConfig(ctx context.Context, c berth.FleetConfig) error
 
 // FleetConfig returns the configuration of the fleet, the defaults where none was written.
 func (s *Scripts) FleetConfig(ctx context.Context) (berth.FleetConfig, error) {
-	c := berth.DefaultFleetConfig()
+	c, _, err := s.FindFleetConfig(ctx)
+	return c, err
+}
+
+// FindFleetConfig is FleetConfig; ok is false where none was written, or Redis has lost it.
+func (s *Scripts) FindFleetConfig(ctx context.Context) (c berth.FleetConfig, ok bool, err error) {
+	c = berth.DefaultFleetConfig()
 	doc, ok, err := found(s.rdb.Get(ctx, s.keys.ConfigStrategy()), "fleet configuration")
 	if !ok {
-		return c, err
+		return c, false, err
 	}
 	if err := json.Unmarshal([]byte(doc), &c); err != nil {
-		return c, fmt.Errorf("read fleet configuration: %w", err)
+		return c, false, fmt.Errorf("read fleet configuration: %w", err)
 	}
-	return c, nil
+	return c, true, nil
 }
 
 // PutServices writes the services that capabilities require, as JSON.

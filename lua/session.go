@@ -30,6 +30,7 @@ type SessionPoolRequest struct {
 	TenantPool string
 	Eligible   []string // in the same order in all processes
 	Affinity   bool     // choose by a stable hash of the routing key; else the first eligible pool
+	Seed       uint32   // of the hash
 }
 
 // DecideSessionPool keeps or decides the pool of a session's jobs. It returns SessionExists, SessionReset or SessionNew with
@@ -37,7 +38,7 @@ type SessionPoolRequest struct {
 func (s *Scripts) DecideSessionPool(ctx context.Context, q SessionPoolRequest) (code, pool string, err error) {
 	hash := int64(-1)
 	if q.Affinity {
-		hash = int64(berth.RoutingHash(q.RoutingKey))
+		hash = int64(berth.RoutingHash(q.RoutingKey, q.Seed))
 	}
 	args := with([]any{
 		q.SrcLang, q.TgtLang, q.RoutingKey, hash, berth.TranslateCapability(q.SrcLang, q.TgtLang), s.keys.SessionUpdated(),

@@ -106,7 +106,7 @@ func TestPlacement_ManyJoins_LoadIsSpread(t *testing.T) {
 	for tgt, strategy := range strategies {
 		t.Run(string(strategy), func(t *testing.T) {
 			t.Parallel()
-			rng := rand.New(rand.NewPCG(seed, uint64(berth.RoutingHash(tgt))))
+			rng := rand.New(rand.NewPCG(seed, uint64(berth.RoutingHash(tgt, 0))))
 			pool := berth.TranslateCapability("en", tgt)
 			nodes, sent, memory := map[string]*stubborn{}, map[string]berth.NodeLoad{}, 80*rng.Float64()
 			add := func() {

@@ -89,7 +89,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, ReplayWindow: cfg.API.ReplayWindow, TemporalUIURL: cfg.Temporal.UIURL,
 			TemporalNamespace: cfg.Temporal.Namespace, PayloadKeys: keys, Production: cfg.Production, Version: probe.Version(),
-			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout, SessionAffinity: cfg.Turn.SessionAffinity,
+			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout,
 			NumbersFrom: cfg.Conference.NumbersFrom, SignalURL: cfg.Signal.URL, SignalDirect: cfg.Signal.Direct,
 			Admission: api.Admission{
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, Executions: cfg.API.ExecutionsMax, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,

@@ -88,9 +88,8 @@ type Retention struct {
 
 // Turn holds the settings of live translation.
 type Turn struct {
-	TimeoutMs       int64         `help:"Time after its last segment until a turn is finalised, in ms." name:"turn-timeout-ms" env:"TURN_TIMEOUT_MS" default:"10000"`
-	JobTimeout      time.Duration `help:"Maximum time one node may take for one job." name:"job-timeout" env:"BERTH_JOB_TIMEOUT" default:"30s"`
-	SessionAffinity bool          `help:"Spread sessions over the eligible pools by a stable hash of their routing key; otherwise use the first pool." name:"session-affinity" env:"BERTH_SESSION_AFFINITY" default:"true" negatable:""`
+	TimeoutMs  int64         `help:"Time after its last segment until a turn is finalised, in ms." name:"turn-timeout-ms" env:"TURN_TIMEOUT_MS" default:"10000"`
+	JobTimeout time.Duration `help:"Maximum time one node may take for one job." name:"job-timeout" env:"BERTH_JOB_TIMEOUT" default:"30s"`
 }
 
 // Timeout returns how long after its last segment a turn is finalised.

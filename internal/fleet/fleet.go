@@ -388,13 +388,18 @@ func (f *Fleet) read(ctx context.Context, r request) (out Snapshot, loads map[st
 	if out.Tenants, err = s.Tenants(ctx); err != nil {
 		return out, nil, err
 	}
-	if out.Config, err = s.FleetConfig(ctx); err != nil {
+	written := false
+	if out.Config, written, err = s.FindFleetConfig(ctx); err != nil {
 		return out, nil, err
+	}
+	// What Redis has lost will be restored: until then the last known settings apply.
+	if !written {
+		out.Config = f.Snapshot().Config
 	}
 	if out.Services, err = s.Services(ctx); err != nil {
 		return out, nil, err
 	}
-	if out.Services == nil { // Redis has lost them, and they will be restored: until then the last known ones apply
+	if out.Services == nil {
 		out.Services = f.Snapshot().Services
 	}
 	whole := out
