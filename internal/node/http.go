@@ -11,6 +11,7 @@ import (
 	"net/url"
 
 	"berth"
+	"berth/internal/webhook"
 )
 
 // ActivityHeader is the request header that names the activity to an endpoint of the http driver.
@@ -19,28 +20,39 @@ const ActivityHeader = "Berth-Activity"
 // HTTP is a driver that posts the activity's input as JSON to an endpoint, which returns the activity's output. Status 400,
 // 413, 415 or 422 is an invalid input, any other status except 200 a failure. The job's context bounds the call.
 type HTTP struct {
-	url  string
-	key  string
-	http *http.Client
+	url    string
+	key    string
+	signer func() (*webhook.Signer, error) // of each call; nil to sign none
+	http   *http.Client
 }
 
 // HTTPFlags configure the http driver.
 type HTTPFlags struct {
-	HTTPURL        string `help:"http: endpoint that jobs are posted to; with --http-openai the server's base URL." name:"http-url"`
-	HTTPKey        string `help:"http: bearer token or API key for the endpoint." name:"http-key" env:"BERTH_NODE_HTTP_KEY"`
-	HTTPOpenAI     bool   `help:"http: the endpoint speaks the OpenAI chat completions protocol." name:"http-openai"`
-	Model          string `help:"http: model that translates; required with --http-openai."`
-	MaxTokensField string `help:"http: request field that limits the answer's tokens: ${enum}." enum:"max_tokens,max_completion_tokens" default:"max_tokens"`
+	HTTPURL        string   `help:"http: endpoint that jobs are posted to; with --http-openai the server's base URL." name:"http-url"`
+	HTTPKey        string   `help:"http: bearer token or API key for the endpoint." name:"http-key" env:"BERTH_NODE_HTTP_KEY"`
+	HTTPSecrets    []string `help:"http: secrets that sign each call as Standard Webhooks specifies, separated by commas: whsec_ and 24 to 64 bytes in base64." name:"http-secret" env:"BERTH_NODE_HTTP_SECRET"`
+	HTTPSecretFile string   `help:"http: file with such secrets, one per line, which is read for each call." name:"http-secret-file" env:"BERTH_NODE_HTTP_SECRET_FILE" type:"path"`
+	HTTPOpenAI     bool     `help:"http: the endpoint speaks the OpenAI chat completions protocol." name:"http-openai"`
+	Model          string   `help:"http: model that translates; required with --http-openai."`
+	MaxTokensField string   `help:"http: request field that limits the answer's tokens: ${enum}." enum:"max_tokens,max_completion_tokens" default:"max_tokens"`
 }
 
 func newHTTPDriver(c driverContext) (Driver, error) {
+	signer, err := c.signer()
+	if err != nil {
+		return nil, err
+	}
 	if c.HTTPOpenAI {
+		if signer != nil {
+			return nil, errors.New("--http-secret, --http-secret-file: servers of the chat completions protocol check no signature; remove it, or --http-openai")
+		}
 		return newOpenAIDriver(c)
 	}
 	d, err := NewHTTP(c.HTTPURL, c.HTTPKey, c.spec.MaxConcurrentJobs)
 	if err != nil {
 		return nil, fmt.Errorf("--http-url: %w", err)
 	}
+	d.signer = signer
 	return d, nil
 }
 
@@ -79,7 +91,8 @@ func (h *HTTP) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutpu
 	var out struct {
 		Text *string `json:"text"`
 	}
-	if err := h.post(ctx, berth.ActivityTranslate, in, &out, berth.MaxSegmentBytes); err != nil {
+	id := messageID(in.JobID, in.Dispatch)
+	if err := h.post(ctx, berth.ActivityTranslate, id, in, &out, berth.MaxSegmentBytes); err != nil {
 		return berth.JobOutput{}, err
 	}
 	if out.Text == nil {
@@ -91,7 +104,8 @@ func (h *HTTP) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutpu
 // Execute posts a berth.ExecuteInput and reads a berth.ExecuteOutput.
 func (h *HTTP) Execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 	var out berth.ExecuteOutput
-	err := h.post(ctx, berth.ActivityExecute, in, &out, berth.MaxExecutionBytes)
+	id := messageID(in.ExecutionID, in.Attempt)
+	err := h.post(ctx, berth.ActivityExecute, id, in, &out, berth.MaxExecutionBytes)
 	return out, err
 }
 
@@ -100,7 +114,7 @@ const (
 	envelope     = 4 << 10 // bytes of a response besides the text
 )
 
-func (h *HTTP) post(ctx context.Context, activity string, in, out any, maxText int) error {
+func (h *HTTP) post(ctx context.Context, activity, id string, in, out any, maxText int) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", activity, err)
@@ -114,6 +128,9 @@ func (h *HTTP) post(ctx context.Context, activity string, in, out any, maxText i
 	req.Header.Set(ActivityHeader, activity)
 	if h.key != "" {
 		req.Header.Set("Authorization", "Bearer "+h.key)
+	}
+	if err := h.sign(req, id, body); err != nil {
+		return err
 	}
 	res, err := h.http.Do(req)
 	if err != nil {

@@ -46,10 +46,15 @@ func (o Options) Validate() error {
 		return errors.New("invalid URL: must be https://host/path without credentials")
 	case u.Scheme == "http" && !o.AllowPrivate:
 		return errors.New("invalid URL: must be https")
-	case len(o.Secrets) == 0:
+	}
+	return validateSecrets(o.Secrets)
+}
+
+func validateSecrets(secrets []string) error {
+	if len(secrets) == 0 {
 		return errors.New("a secret is required")
 	}
-	for _, s := range o.Secrets {
+	for _, s := range secrets {
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s, secretPrefix))
 		if err != nil || len(key) < minSecret || len(key) > maxSecret {
 			return fmt.Errorf("invalid secret: must be %s and %d to %d bytes in base64", secretPrefix, minSecret, maxSecret)
@@ -58,11 +63,47 @@ func (o Options) Validate() error {
 	return nil
 }
 
+// Signer signs messages.
+type Signer struct{ signers []*standardwebhooks.Webhook }
+
+// NewSigner returns a Signer with one signature for each secret. Its error contains no secret.
+func NewSigner(secrets []string) (*Signer, error) {
+	if err := validateSecrets(secrets); err != nil {
+		return nil, err
+	}
+	s := &Signer{}
+	for _, secret := range secrets {
+		signer, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			return nil, errors.New("invalid secret") // the error may contain it
+		}
+		s.signers = append(s.signers, signer)
+	}
+	return s, nil
+}
+
+// Sign adds the headers webhook-id, webhook-timestamp and webhook-signature of a message that is sent now. The id is the same whenever
+// the message is sent again.
+func (s *Signer) Sign(h http.Header, id string, body []byte) error {
+	now := time.Now()
+	signatures := make([]string, len(s.signers))
+	for i, signer := range s.signers {
+		var err error
+		if signatures[i], err = signer.Sign(id, now, body); err != nil {
+			return fmt.Errorf("sign the message: %w", err)
+		}
+	}
+	h.Set(standardwebhooks.HeaderWebhookID, id)
+	h.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
+	h.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	return nil
+}
+
 // Sender sends events.
 type Sender struct {
-	url     string
-	signers []*standardwebhooks.Webhook
-	http    *http.Client
+	url    string
+	signer *Signer
+	http   *http.Client
 }
 
 // New returns a Sender for valid options.
@@ -71,12 +112,9 @@ func New(o Options) (*Sender, error) {
 		return nil, err
 	}
 	s := &Sender{url: o.URL}
-	for _, secret := range o.Secrets {
-		signer, err := standardwebhooks.NewWebhook(secret)
-		if err != nil {
-			return nil, errors.New("invalid secret") // the error may contain it
-		}
-		s.signers = append(s.signers, signer)
+	var err error
+	if s.signer, err = NewSigner(o.Secrets); err != nil {
+		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: timeout / 2}
 	if !o.AllowPrivate {
@@ -112,18 +150,11 @@ func (s *Sender) Send(ctx context.Context, id string, event []byte) error {
 	if err != nil {
 		return &Error{Message: "invalid URL", Err: err}
 	}
-	now := time.Now()
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "berth")
-	req.Header.Set(standardwebhooks.HeaderWebhookID, id)
-	req.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
-	signatures := make([]string, len(s.signers))
-	for i, signer := range s.signers {
-		if signatures[i], err = signer.Sign(id, now, event); err != nil {
-			return &Error{Message: "event not signed", Err: err}
-		}
+	if err := s.signer.Sign(req.Header, id, event); err != nil {
+		return &Error{Message: "event not signed", Err: err}
 	}
-	req.Header.Set(standardwebhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
 	res, err := s.http.Do(req)
 	if err != nil {
 		return failed(err)

@@ -63,7 +63,7 @@ func TestSend_Event_SignedForEachSecret(t *testing.T) {
 func TestSign_ExampleOfTheSpecification_SameSignature(t *testing.T) {
 	t.Parallel()
 	s := sender(t, Options{URL: "https://host.test", Secrets: []string{secret}})
-	got, err := s.signers[0].Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
+	got, err := s.signer.signers[0].Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
 	require.NoError(t, err)
 	require.Equal(t, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", got)
 }
