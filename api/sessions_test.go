@@ -75,6 +75,7 @@ func TestPutSession_Tenant_GetsItsPool(t *testing.T) { // L5, L8
 	require.Equal(t, "zz-fast", d["preferredPool"])
 	require.Equal(t, "acme", d["routingKey"])
 	require.Equal(t, "acme", d["tenantId"])
+	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/config/strategy", h.operator(), doc{"sessionAffinity": false}).status)
 	d = h.session("alice", "s2").json(t)
 	require.Equal(t, "translate:en-es", d["preferredPool"], "without affinity the first pool")
 	d = h.call(http.MethodPut, "/v1/sessions/s2", acme, doc{"srcLang": "en", "tgtLang": "es"}).json(t)

@@ -41,7 +41,7 @@ func TestPollAfter_StepsAndWait_LongerOne(t *testing.T) {
 		"40 s":                                {steps: 1, waiting: eta(40, 3), want: 20},
 		"30 s":                                {steps: 1, waiting: eta(30, 3), want: 10},
 		"10 s, however many others":           {steps: 1, waiting: eta(10, 400), want: 5},
-		"at once":                             {steps: 1, waiting: eta(0, 0), want: 5},
+		"immediately":                         {steps: 1, waiting: eta(0, 0), want: 5},
 		"a paused model":                      {steps: 1, waiting: client.Waiting{Paused: true, Position: new(0)}, want: 20},
 		"steps left, although it starts soon": {steps: 3, waiting: eta(1, 0), want: 20},
 		"a repeat of the last call waits":     {steps: 1, fence: 1, waiting: eta(120, 50), want: 20},

@@ -16,34 +16,39 @@ import (
 )
 
 // BenchmarkAssign_Server measures the time for which a decision occupies Redis, by Redis's own statistics, in microseconds: the
-// median and the minimum over chunks of 500 decisions about a pool of 1,000 nodes. Run it with -benchtime 1x.
+// median and the minimum over chunks of 500 decisions about a pool of 1,000 nodes, without and with a service that the nodes have to
+// declare. Run it with -benchtime 1x.
 func BenchmarkAssign_Server(b *testing.B) {
 	server := testredis.Start(b)
 	s := lua.New(server.Client(), lua.Keys{})
 	_, err := s.MarkNew(b.Context())
 	require.NoError(b, err)
 	for i := range 1000 {
-		_, err := s.RegisterNode(b.Context(), spec(fmt.Sprintf("n%04d", i), slots(berth.MaxNodeConcurrency)), lua.Registration{})
+		_, err := s.RegisterNode(b.Context(), spec(fmt.Sprintf("n%04d", i), slots(berth.MaxNodeConcurrency), runs("whisper")), lua.Registration{})
 		require.NoError(b, err)
 	}
-	for b.Loop() {
-		var chunks []float64
-		for range 40 {
-			var taken []berth.Assignment
-			chunks = append(chunks, callTime(b, server, func() {
-				for i := range 500 {
-					d, err := s.Assign(b.Context(), strconv.Itoa(i), lua.Choice{PoolID: pair, Strategy: berth.StrategyPowerOfTwo})
-					require.NoError(b, err)
-					require.Equal(b, lua.AssignOK, d.Code)
-					taken = append(taken, d.Assignment)
+	for name, needed := range map[string][]string{"no service": nil, "one service": {"whisper"}} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				var chunks []float64
+				for range 40 {
+					var taken []berth.Assignment
+					chunks = append(chunks, callTime(b, server, func() {
+						for i := range 500 {
+							d, err := s.Assign(b.Context(), strconv.Itoa(i), lua.Choice{PoolID: pair, Strategy: berth.StrategyPowerOfTwo, Needed: needed})
+							require.NoError(b, err)
+							require.Equal(b, lua.AssignOK, d.Code)
+							taken = append(taken, d.Assignment)
+						}
+					}))
+					for _, a := range taken {
+						_, err := s.ReleaseNodeSlot(b.Context(), a.NodeID, a.LeaseID)
+						require.NoError(b, err)
+					}
 				}
-			}))
-			for _, a := range taken {
-				_, err := s.ReleaseNodeSlot(b.Context(), a.NodeID, a.LeaseID)
-				require.NoError(b, err)
+				reportTimes(b, chunks)
 			}
-		}
-		reportTimes(b, chunks)
+		})
 	}
 }
 

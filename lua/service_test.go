@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/testredis"
 	"berth/lua"
 )
 
@@ -167,4 +168,36 @@ func TestHeartbeatNode_ClassWithoutServices_Corrected(t *testing.T) {
 		require.Equal(t, right[strings.LastIndex(right, "\n"):], now[strings.LastIndex(now, "\n"):])
 		require.Equal(t, lua.AssignOK, assign(t, s, "l", lua.Choice{Needed: []string{"whisper"}}).Code)
 	})
+}
+
+// FA12: the work of a decision does not grow with the nodes that do not have a service.
+func TestAssign_MoreNodesWithoutService_CommandsStayTheSame(t *testing.T) {
+	t.Parallel()
+	server := testredis.Start(t)
+	s := lua.New(server.Client(), lua.Keys{})
+	_, err := s.MarkNew(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.Load(t.Context()))
+	register(t, s, spec("n0000", slots(1000), runs("whisper")))
+	added := 1
+	add := func(to int) {
+		for ; added < to; added++ {
+			register(t, s, spec(fmt.Sprintf("n%04d", added), slots(1000)))
+		}
+	}
+	commands := func(what string) map[berth.Strategy]int64 {
+		out := map[berth.Strategy]int64{}
+		for _, strategy := range berth.Strategies() {
+			before := total(t, server)
+			d := assign(t, s, what+string(strategy), lua.Choice{Strategy: strategy, Needed: []string{"whisper"}, OwnZone: "z1", OwnHost: "h"})
+			require.Equal(t, "n0000", d.NodeID)
+			out[strategy] = total(t, server) - before
+		}
+		return out
+	}
+	add(10)
+	commands("first") // adds a row to the statistics
+	few := commands("few")
+	add(1500)
+	require.Equal(t, few, commands("many"))
 }

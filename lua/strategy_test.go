@@ -523,20 +523,21 @@ func TestStrategies_JoinStormOnFreshUnits_SpreadsLoad(t *testing.T) {
 }
 
 // S2, FA12: a strategy that compares loads prefers the node whose GPU is idle where GPU usage has a weight. A usage that is not known
-// is no idle GPU, and without a weight the usage has no effect.
+// is not treated as idle, and without a weight the usage has no effect.
 func TestStrategies_GPUWeighted_IdleGPUPreferred(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		leases := 0
 		for name, c := range map[string]struct {
 			better, worse *float64
+			cpu           float64 // of the better node; the other one's is 25
 			weight        float64
 		}{
-			"idle and busy":    {new(2.0), new(95.0), 1},
-			"idle and unknown": {new(0.0), nil, 1},
-			"half and unknown": {new(50.0), nil, 1},
-			"a small weight":   {new(2.0), new(95.0), 0.5},
-			"no weight":        {new(95.0), new(2.0), 0}, // the CPU decides
+			"idle and busy":    {new(2.0), new(95.0), 40, 1},
+			"idle and unknown": {new(0.0), nil, 40, 1},
+			"half and unknown": {new(50.0), nil, 40, 1},
+			"a small weight":   {new(2.0), new(95.0), 40, 0.5},
+			"no weight":        {new(95.0), new(2.0), 10, 0}, // the CPU decides
 		} {
 			pool := strings.ReplaceAll(name, " ", "-")
 			better, worse := "better-"+pool, "worse-"+pool
@@ -548,7 +549,7 @@ func TestStrategies_GPUWeighted_IdleGPUPreferred(t *testing.T) {
 				for id, l := range map[string]struct {
 					generation int64
 					load       berth.NodeLoad
-				}{better: {g1, berth.NodeLoad{CPUUsage: 20, GPUUsage: c.better}}, worse: {g2, berth.NodeLoad{CPUUsage: 30, GPUUsage: c.worse}}} {
+				}{better: {g1, berth.NodeLoad{CPUUsage: c.cpu, GPUUsage: c.better}}, worse: {g2, berth.NodeLoad{CPUUsage: 25, GPUUsage: c.worse}}} {
 					r, err := s.HeartbeatNode(t.Context(), id, l.generation, l.load, lua.Weights{Memory: 0.5, GPU: c.weight})
 					require.NoError(t, err)
 					require.Equal(t, lua.NodeOK, r.Code)

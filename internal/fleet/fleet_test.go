@@ -355,7 +355,7 @@ func TestSnapshot_GPUWeight_OfPoolsOrFleet(t *testing.T) {
 		n.Load.GPUUsage = nil
 		s.Nodes[n.ID] = n
 		for _, pool := range c.pools {
-			require.InDelta(t, 0.1, s.States(pool)[pool].Load, 1e-9, "a usage that is not known is no load")
+			require.InDelta(t, 0.1, s.States(pool)[pool].Load, 1e-9, "a usage that is not known is not counted")
 		}
 	}
 }
