@@ -388,7 +388,7 @@ func (f *Fleet) read(ctx context.Context, r request) (out Snapshot, loads map[st
 	if out.Tenants, err = s.Tenants(ctx); err != nil {
 		return out, nil, err
 	}
-	written := false
+	var written bool
 	if out.Config, written, err = s.FindFleetConfig(ctx); err != nil {
 		return out, nil, err
 	}
