@@ -74,7 +74,7 @@ const (
 // described is what the description of a route states about its JSON body.
 type described struct {
 	fields []string // without those that are read-only
-	open   bool     // it may have any fields
+	named  bool     // the caller names its fields, whose values have one type
 }
 
 func describedBodies(doc *huma.OpenAPI) map[string]described {
@@ -87,7 +87,8 @@ func describedBodies(doc *huma.OpenAPI) map[string]described {
 		if body.Ref != "" {
 			body = doc.Components.Schemas.SchemaFromRef(body.Ref)
 		}
-		d := described{open: body.AdditionalProperties == true}
+		_, named := body.AdditionalProperties.(*huma.Schema)
+		d := described{named: named}
 		for name, field := range body.Properties {
 			if !field.ReadOnly {
 				d.fields = append(d.fields, name)
@@ -99,11 +100,12 @@ func describedBodies(doc *huma.OpenAPI) map[string]described {
 }
 
 // sent returns what an operator's request asks for: the parameters of its query, and the fields of its body that the route describes.
-// Unknown fields are refused where the body is validated. A body that may have any fields can contain secrets, so only their names are
-// recorded, as are those of values that are private or too large. A body that the handler reads itself is not recorded.
+// Unknown fields are refused where the body is validated. Of values that are private or too large only the names are recorded. A body that
+// the handler reads itself is not recorded.
 func (s *server) sent(req *http.Request, key string) (json.RawMessage, error) {
 	var body map[string]json.RawMessage
-	if json.Unmarshal(callOf(req.Context()).body, &body) != nil {
+	sent := callOf(req.Context()).body
+	if json.Unmarshal(sent, &body) != nil {
 		body = nil // it is refused
 	}
 	detail, omitted := map[string]any{}, []string{}
@@ -112,11 +114,12 @@ func (s *server) sent(req *http.Request, key string) (json.RawMessage, error) {
 	}
 	known := s.bodies[key]
 	for name, value := range body {
-		switch isField := slices.Contains(known.fields, name); {
-		case isField && len(value) <= maxRecorded && !slices.Contains(s.rules[key].private, name):
-			detail[name] = value
-		case isField, known.open:
+		switch {
+		case !known.named && !slices.Contains(known.fields, name):
+		case len(value) > maxRecorded, known.named && len(sent) > maxRecorded, slices.Contains(s.rules[key].private, name):
 			omitted = append(omitted, name)
+		default:
+			detail[name] = value
 		}
 	}
 	if len(omitted) > 0 {

@@ -133,7 +133,7 @@ func TestRequests_FieldInOtherCaseOrTwice_RejectedByName(t *testing.T) { // X6
 			require.Equal(t, c.detail, a.problem.Detail, string(a.body))
 		})
 	}
-	free := json.RawMessage(`{"asr": [{"url": "x", "URL": "y"}, {"url": "z"}], "tts": {"url": "x"}, "": 1e3}`)
+	free := json.RawMessage(`{"asr": ["whisper"], "ASR": ["other"]}`)
 	a := h.call(http.MethodPut, "/v1/config/services", op, free)
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	require.JSONEq(t, string(free), string(h.call(http.MethodGet, "/v1/config/services", op, nil).body))
