@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"berth/internal/clienttls"
+	"berth/internal/secret"
 )
 
 // Timeouts and retries of the client. An unavailable Redis fails a call soon: the callers know whether and when to retry.
@@ -44,15 +45,19 @@ type Options struct {
 	Mode Mode
 	// Addr is a comma-separated list of host:port, or one redis:// or rediss:// URL.
 	Addr string
-	// User and Password replace those of the URL.
-	User, Password string
+	// User and Password replace those of the URL. PasswordFile names a file with the password instead: it is read for every
+	// connection, so that a new password is used without a restart.
+	User, Password, PasswordFile string
 	// SentinelMaster is the name under which the Sentinels know the master; it implies ModeSentinel.
 	SentinelMaster string
-	// SentinelUser and SentinelPassword are for the Sentinels themselves.
-	SentinelUser, SentinelPassword string
-	TLS                            clienttls.Files
+	// SentinelUser, SentinelPassword and SentinelPasswordFile are for the Sentinels themselves.
+	SentinelUser, SentinelPassword, SentinelPasswordFile string
+
+	TLS clienttls.Files
 	// Cell is the hash tag of all keys. A Cluster requires one.
 	Cell string
+
+	urlPassword string // of Addr
 }
 
 // Client is a Redis client of any mode. It connects at its first use.
@@ -73,12 +78,13 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	u.CredentialsProviderContext, u.OnConnect = opt.credentials, opt.authenticateSentinel
 	mode := opt.Mode
 	if mode == "" && opt.SentinelMaster != "" {
 		mode = ModeSentinel
 	}
 	if mode == "" {
-		if mode, err = detect(ctx, u); err != nil {
+		if mode, err = opt.detect(ctx, u); err != nil {
 			return nil, err
 		}
 	}
@@ -90,6 +96,7 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 		}
 		u.MasterName = opt.SentinelMaster
 		c.UniversalClient = redis.NewUniversalClient(u)
+		c.AddHook(opt)
 	case ModeCluster:
 		if opt.Cell == "" {
 			return nil, errNoCell
@@ -99,12 +106,15 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 		}
 		cluster := u.Cluster()
 		cluster.ClusterStateReloadInterval = reloadSlots
-		c.UniversalClient = redis.NewClusterClient(cluster)
+		rdb := redis.NewClusterClient(cluster)
+		rdb.OnNewNode(func(node *redis.Client) { node.AddHook(opt) })
+		c.UniversalClient = rdb
 	default:
 		if len(u.Addrs) > 1 {
 			return nil, SetupError("BERTH_REDIS_ADDR: a single server has one address; for several, set BERTH_REDIS_MODE to sentinel or cluster")
 		}
 		c.UniversalClient = redis.NewUniversalClient(u)
+		c.AddHook(opt)
 	}
 	return c, nil
 }
@@ -119,10 +129,14 @@ type SetupError string
 // Error returns what is wrong and what to change.
 func (e SetupError) Error() string { return string(e) }
 
-// universal returns the options of go-redis.
-func (o Options) universal() (*redis.UniversalOptions, error) {
+// universal returns the options of go-redis, and completes o from its URL.
+func (o *Options) universal() (*redis.UniversalOptions, error) {
+	for _, s := range []secret.Secret{o.password(), o.sentinelPassword()} {
+		if err := s.Validate(); err != nil {
+			return nil, SetupError(err.Error())
+		}
+	}
 	u := &redis.UniversalOptions{
-		Username: o.User, Password: o.Password, SentinelUsername: o.SentinelUser, SentinelPassword: o.SentinelPassword,
 		DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
 		MaxRetries: maxRetries, DialerRetries: maxRetries, ContextTimeoutEnabled: true,
 	}
@@ -143,14 +157,13 @@ func (o Options) universal() (*redis.UniversalOptions, error) {
 	return u, nil
 }
 
-func (o Options) fromURL(u *redis.UniversalOptions) error {
+func (o *Options) fromURL(u *redis.UniversalOptions) error {
 	parsed, err := redis.ParseURL(o.Addr)
 	if err != nil {
 		return SetupError("BERTH_REDIS_ADDR: " + err.Error())
 	}
 	u.Addrs, u.DB = []string{parsed.Addr}, parsed.DB
-	u.Username = cmp.Or(u.Username, parsed.Username)
-	u.Password = cmp.Or(u.Password, parsed.Password)
+	o.User, o.urlPassword = cmp.Or(o.User, parsed.Username), parsed.Password
 	if u.TLSConfig == nil {
 		u.TLSConfig = parsed.TLSConfig
 	} else if u.TLSConfig.ServerName == "" && parsed.TLSConfig != nil {
@@ -167,13 +180,12 @@ func Setup(err error) error {
 		return SetupError(fmt.Sprintf("BERTH_REDIS_TLS_CA, BERTH_REDIS_TLS_SERVER_NAME: %v", certificate))
 	}
 	var reply redis.Error
-	if !errors.As(err, &reply) || Unavailable(err) {
+	if !errors.As(err, &reply) || Unavailable(err) && !secret.Named(err) {
 		return err
 	}
 	hint := ""
 	switch {
-	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
-		hint = "BERTH_REDIS_USER, BERTH_REDIS_PASSWORD: "
+	case secret.Named(err):
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		hint = "permissions of BERTH_REDIS_USER: "
 	case strings.Contains(reply.Error(), "cluster support disabled"):

@@ -103,11 +103,12 @@ func (c *Client) MasterForKey(ctx context.Context, key string) (*redis.Client, e
 }
 
 // detect asks the first server that replies for its mode. When none does, the number of addresses decides.
-func detect(ctx context.Context, u *redis.UniversalOptions) (Mode, error) {
+func (o Options) detect(ctx context.Context, u *redis.UniversalOptions) (Mode, error) {
 	for _, addr := range u.Addrs {
 		opt := u.Simple()
 		opt.Addr, opt.DB, opt.MaxRetries = addr, 0, -1
 		rdb := redis.NewClient(opt)
+		rdb.AddHook(o)
 		fields, err := info(ctx, rdb, "server")
 		_ = rdb.Close() // it was only read from
 		var wrong SetupError

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -134,9 +136,10 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 	}
 	logger := slog.New(slog.NewTextHandler(f.log, nil))
 	f.scripts = lua.New(testredis.Start(t).Client(), lua.Keys{Cell: testredis.Cell(t)})
-	keys, err := NewKeys("", logger)
+	file := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(file, []byte("key-a: secret-a\nkey-b: secret-b\n"), 0o600))
+	keys, err := NewKeys(file, logger)
 	require.NoError(t, err)
-	keys.secrets = map[string]string{"key-a": "secret-a", "key-b": "secret-b"}
 	o := Options{
 		Ledger: f.ledger, Nodes: f.nodes, Fleet: f.nodes, Infos: f.scripts, Redis: f.scripts, Channel: f.scripts.Keys().ConferenceUpdated(),
 		Tokens: f.tokens, Keys: keys, Hosts: Hosts{"127.0.0.1"}, Logger: logger,

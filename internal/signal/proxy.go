@@ -213,7 +213,7 @@ func (p *Proxy) target(ctx context.Context, c berth.Conference) (target, error) 
 	if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || !p.opt.Hosts.Allow(u) {
 		return target{}, errHost
 	}
-	secret, ok := p.opt.Keys.Secret(ctx, n.KeyID)
+	secret, ok := p.opt.Keys.Secret(n.KeyID)
 	if !ok {
 		return target{}, errKey
 	}

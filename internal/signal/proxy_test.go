@@ -719,7 +719,7 @@ func TestKeys_FileChanges_Reloaded(t *testing.T) {
 	write("a: one\nb: \"2\"\n")
 	k, err := NewKeys(path, f.proxy.log)
 	require.NoError(t, err)
-	secret := func(id string) string { s, _ := k.Secret(t.Context(), id); return s }
+	secret := func(id string) string { s, _ := k.Secret(id); return s }
 	require.Equal(t, "one", secret("a"))
 	require.Equal(t, "2", secret("b"))
 	write("a: another\n")

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -21,6 +19,7 @@ import (
 
 	"berth/internal/clienttls"
 	"berth/internal/payload"
+	"berth/internal/secret"
 	"berth/internal/telemetry"
 )
 
@@ -104,27 +103,16 @@ func Check(ctx context.Context, c client.Client, namespace string) error {
 
 // credentials returns nil without an API key. With one, the SDK uses TLS even if no other setting requires it.
 func (o Options) credentials() (client.Credentials, error) {
-	switch {
-	case o.APIKey != "" && o.APIKeyFile != "":
-		return nil, errors.New("set one of BERTH_TEMPORAL_API_KEY and BERTH_TEMPORAL_API_KEY_FILE, not both")
-	case o.APIKey != "":
-		return client.NewAPIKeyStaticCredentials(o.APIKey), nil
-	case o.APIKeyFile == "":
-		return nil, nil
-	}
-	read := func(context.Context) (string, error) {
-		b, err := os.ReadFile(o.APIKeyFile)
-		key := strings.TrimSpace(string(b))
-		if err == nil && key == "" {
-			err = errors.New("the file is empty")
-		}
-		if err != nil {
-			return "", fmt.Errorf("read Temporal API key (BERTH_TEMPORAL_API_KEY_FILE): %w", err)
-		}
-		return key, nil
-	}
-	if _, err := read(context.Background()); err != nil {
+	key := secret.New("BERTH_TEMPORAL_API_KEY", o.APIKey, o.APIKeyFile)
+	if err := key.Validate(); err != nil {
 		return nil, err
 	}
-	return client.NewAPIKeyDynamicCredentials(read), nil
+	switch {
+	case key.FromFile():
+		return client.NewAPIKeyDynamicCredentials(func(context.Context) (string, error) { return key.Read() }), nil
+	case key.IsSet():
+		return client.NewAPIKeyStaticCredentials(o.APIKey), nil
+	default:
+		return nil, nil
+	}
 }
