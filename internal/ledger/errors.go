@@ -15,6 +15,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"berth"
+	"berth/internal/secret"
 )
 
 // Reasons why a write is rejected. The first two are wrapped in a berth.Error with CodeConflict.
@@ -58,7 +59,7 @@ func translate(what string, err error) error {
 func unreachable(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, pgconn.ErrConnClosed) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || secret.Named(err) {
 		return true
 	}
 	var network net.Error

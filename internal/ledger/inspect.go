@@ -24,13 +24,17 @@ type Server struct {
 
 // Inspect reads what a database reports, and does not change it. The error of a SQLite file that does not exist wraps
 // fs.ErrNotExist.
-func Inspect(ctx context.Context, dsn string) (s Server, err error) {
+func Inspect(ctx context.Context, src Source) (s Server, err error) {
+	dsn, err := src.Address()
+	if err != nil {
+		return s, err
+	}
 	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		if _, err := os.Stat(file); err != nil {
 			return s, err
 		}
 	}
-	l, err := connect(dsn)
+	l, err := connect(src)
 	if err != nil {
 		return s, err
 	}

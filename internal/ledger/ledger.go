@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"berth"
 )
@@ -51,12 +50,16 @@ type dialect struct {
 	match     func(userID string, terms []string) string
 }
 
-// Open opens `sqlite:path/to/file.db` or `postgres://…` and brings its schema up to date. Any number of processes
-// may open one database at the same time. The URL of PostgreSQL accepts the TLS parameters of libpq: sslmode, sslrootcert,
+// Open opens `sqlite:path/to/file.db` or `postgres://…`, see OpenSource.
+func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error) {
+	return OpenSource(ctx, Source{URL: dsn}, logger)
+}
+
+// OpenSource opens a database and brings its schema up to date. Any number of processes may open one database at the same time. The URL of PostgreSQL accepts the TLS parameters of libpq: sslmode, sslrootcert,
 // sslcert and sslkey. SQLite runs in WAL mode with synchronous=FULL: acknowledged writes survive a
 // power failure.
-func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error) {
-	l, err := connect(dsn)
+func OpenSource(ctx context.Context, src Source, logger *slog.Logger) (*Ledger, error) {
+	l, err := connect(src)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +74,15 @@ func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error)
 }
 
 // connect opens a database without reading or changing it.
-func connect(dsn string) (l *Ledger, err error) {
+func connect(src Source) (l *Ledger, err error) {
+	dsn, err := src.Address()
 	switch {
+	case err != nil:
+		return nil, err
 	case strings.HasPrefix(dsn, "sqlite:"):
 		l, err = openSQLite(strings.TrimPrefix(dsn, "sqlite:"))
-	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
-		l, err = openPostgres(dsn)
+	case isPostgres(dsn):
+		l, err = openPostgres(dsn, src)
 	default:
 		return nil, berth.Invalid("database", "must begin with sqlite: or postgres://")
 	}
@@ -124,13 +130,13 @@ func sqliteName(path string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-func openPostgres(dsn string) (*Ledger, error) {
+func openPostgres(dsn string, src Source) (*Ledger, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, berth.Invalid("database", "invalid PostgreSQL address").With(err)
 	}
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, postgresDial)
-	db := stdlib.OpenDB(*cfg)
+	db := sql.OpenDB(src.connector(*cfg))
 	db.SetMaxOpenConns(postgresConns)
 	db.SetMaxIdleConns(postgresConns)
 	db.SetConnMaxIdleTime(5 * time.Minute)

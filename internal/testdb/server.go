@@ -296,3 +296,24 @@ func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	as.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return as, nil
 }
+
+// StartPasswords is Start for a server that also listens on a loopback port, where it requires passwords. It returns its address.
+func StartPasswords(tb testing.TB) (s *Server, addr string) {
+	tb.Helper()
+	s = prepareFor(tb)
+	port, release, err := freeport.Reserve()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(release)
+	rules := []byte("local all all trust\nhost all all all scram-sha-256\n")
+	if err := os.WriteFile(filepath.Join(s.dir, "data", "pg_hba.conf"), rules, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	s.flags = append(s.flags, "-c", "listen_addresses=127.0.0.1", "-c", "port="+strconv.Itoa(port))
+	s.port = port
+	if err := s.run("keep"); err != nil {
+		tb.Fatal(err)
+	}
+	return s, net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
