@@ -169,7 +169,7 @@ type Signal interface {
 
 // Config holds the settings of an operator. Zero values have the defaults stated here.
 type Config struct {
-	Secrets           identity.Secrets          // HS256 secrets of tokens and tickets; required
+	Secrets           identity.SecretSource     // HS256 secrets of tokens and tickets; required
 	TicketTTL         time.Duration             // 30 s, which is also the maximum
 	CORSOrigins       []string                  // origins whose pages may call the API; "*" for all
 	MaxUploadBytes    int64                     // 10 MiB
@@ -300,7 +300,7 @@ func newServer(d Deps) (*server, error) {
 	}
 	c := &d.Config
 	short := func(secret string) bool { return len(secret) < identity.MinSecret }
-	if len(c.Secrets) == 0 || c.Production && slices.ContainsFunc(c.Secrets, short) {
+	if c.Secrets == nil || len(c.Secrets.Current()) == 0 || c.Production && slices.ContainsFunc(c.Secrets.Current(), short) {
 		return nil, fmt.Errorf("api: set Secrets, in production to at least %d bytes each", identity.MinSecret)
 	}
 	if c.TicketTTL = cmp.Or(c.TicketTTL, identity.MaxTicketTTL); c.TicketTTL > identity.MaxTicketTTL {

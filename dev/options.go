@@ -103,8 +103,8 @@ func (o *options) validate() error {
 // connect sets berth's settings to the parts that run here, unless they were set explicitly. It must be called after the
 // ports are known.
 func (o *options) connect() {
-	if o.Database == "sqlite:.berth/berth.db" {
-		o.Database = "sqlite:" + filepath.Join(o.DataDir, "berth.db")
+	if o.Database.IsDefault() {
+		o.Database.URL = "sqlite:" + filepath.Join(o.DataDir, "berth.db")
 	}
 	if o.runs(partUI) {
 		o.Temporal.UIURL = "http://" + o.TemporalUIAddr

@@ -13,7 +13,7 @@ import (
 // announce prints the addresses of the running parts and writes them to ready.json.
 func announce(out io.Writer, o *options, boot time.Duration) error {
 	parts := slices.DeleteFunc(partNames(), func(p string) bool { return !o.runs(p) })
-	r := devserver.Ready{PID: os.Getpid(), Parts: parts, BootMs: boot.Milliseconds(), Database: o.Database}
+	r := devserver.Ready{PID: os.Getpid(), Parts: parts, BootMs: boot.Milliseconds(), Database: o.Database.URL}
 	fields := map[string]struct {
 		label string
 		field *string

@@ -70,7 +70,7 @@ func (o *options) migrate(ctx context.Context, logger *slog.Logger) error {
 	if !o.runs(partWorker) && !o.runs(partAPI) {
 		return nil
 	}
-	l, err := ledger.Open(ctx, o.Database, logger)
+	l, err := ledger.OpenSource(ctx, o.Database.Source(), logger)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func awaitReady(ctx context.Context, url string) error {
 // secret sets the secret of tokens from the settings or the data directory. The first start writes a new secret there.
 func (o *options) secret() error {
 	file := devserver.SecretFile(o.DataDir)
-	if err := o.ReadSecretFile(file); err != nil || o.Identity.Secrets != "" {
+	if err := o.ReadSecretFile(file); err != nil || o.Identity.HasSecret() {
 		return err
 	}
 	b := make([]byte, 32)

@@ -54,13 +54,14 @@ type tokenCommand struct {
 	TTL        time.Duration `help:"Let the token expire after this time." default:"24h"`
 	Audiences  []string      `help:"Issue the token for the first of these audiences, those of the API." name:"audience" env:"BERTH_AUTH_AUDIENCE" default:"berth"`
 	AuthSecret string        `help:"Sign with the first of these HS256 secrets, the API's." env:"BERTH_AUTH_SECRET"`
+	SecretFile string        `help:"Sign with the first secret in this file." name:"auth-secret-file" env:"BERTH_AUTH_SECRET_FILE"`
 	DataDir    string        `help:"Read the secret from this data directory of a development server if none is set." env:"BERTH_DATA_DIR" default:".berth"`
 }
 
 // Run prints the token on standard output.
 func (c *tokenCommand) Run() error {
 	cfg := settings{}
-	cfg.Identity.Secrets, cfg.Identity.Audiences = c.AuthSecret, c.Audiences
+	cfg.Identity.Secrets, cfg.Identity.SecretsFile, cfg.Identity.Audiences = c.AuthSecret, c.SecretFile, c.Audiences
 	if err := cfg.ReadSecretFile(devserver.SecretFile(c.DataDir)); err != nil {
 		return err
 	}

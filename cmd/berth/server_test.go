@@ -141,7 +141,7 @@ func TestDoctor_InvalidSetting_IsAFinding(t *testing.T) { // B7
 	require.ErrorContains(t, err, "BERTH_AUTH_SECRET")
 	cmd, err := parse("doctor")
 	require.NoError(t, err)
-	cmd.Doctor.Redis.Addr, cmd.Doctor.Temporal.Addr, cmd.Doctor.Database = "127.0.0.1:1", "127.0.0.1:1", "sqlite:"+t.TempDir()+"/berth.db"
+	cmd.Doctor.Redis.Addr, cmd.Doctor.Temporal.Addr, cmd.Doctor.Database.URL = "127.0.0.1:1", "127.0.0.1:1", "sqlite:"+t.TempDir()+"/berth.db"
 	var texts []string
 	for _, f := range doctor.Run(t.Context(), cmd.Doctor.Config, nil, time.Now) {
 		if f.Subject == "settings" {

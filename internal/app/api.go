@@ -136,11 +136,14 @@ func signIn(cfg config.Identity) api.SignIn {
 
 // verifier returns the verifier of bearer tokens. The identity provider may be unavailable: its keys are read later.
 func verifier(cfg config.Identity, logger *slog.Logger) (*identity.Tokens, error) {
-	tokens := &identity.Tokens{Secrets: identity.ParseSecrets(cfg.Secrets), Audiences: cfg.Audiences, Leeway: cfg.Leeway}
+	secrets, err := cfg.Source(logger)
+	if err != nil {
+		return nil, err
+	}
+	tokens := &identity.Tokens{Secrets: secrets, Audiences: cfg.Audiences, Leeway: cfg.Leeway}
 	if cfg.Issuer == "" && cfg.JWKSURL == "" {
 		return tokens, nil
 	}
-	var err error
 	tokens.Provider, err = identity.NewProvider(identity.ProviderOptions{
 		Issuer: cfg.Issuer, JWKSURL: cfg.JWKSURL, Claims: cfg.Claims(), Logger: logger,
 	})

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -59,7 +58,7 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 		b.close(logger)
 		return nil, err
 	}
-	if b.ledger, err = openLedger(ctx, cfg.Database, logger); err != nil {
+	if b.ledger, err = openLedger(ctx, cfg.Database.Source(), logger); err != nil {
 		b.close(logger)
 		return nil, err
 	}
@@ -171,18 +170,20 @@ func catalog(m config.Model) (*llm.Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := map[string]string{"DEEPSEEK_API_KEY": m.DeepSeekKey, "ZHIPUAI_API_KEY": m.ZhipuKey}
-	maps.Copy(keys, m.ProviderKeys)
-	return llm.NewCatalog(routing, llm.Settings{Keys: keys, LocalURL: m.LocalURL})
+	return llm.NewCatalog(routing, m.Settings())
 }
 
-func openLedger(ctx context.Context, dsn string, logger *slog.Logger) (*ledger.Ledger, error) {
+func openLedger(ctx context.Context, src ledger.Source, logger *slog.Logger) (*ledger.Ledger, error) {
+	dsn, err := src.Address()
+	if err != nil {
+		return nil, err
+	}
 	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return nil, fmt.Errorf("create the database directory: %w", err)
 		}
 	}
-	return ledger.Open(ctx, dsn, logger)
+	return ledger.OpenSource(ctx, src, logger)
 }
 
 // serve runs an HTTP server until ctx ends, then gives open requests up to grace to finish.

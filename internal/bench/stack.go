@@ -129,10 +129,12 @@ func (h *stack) startAPI(ctx context.Context, settings []string) error {
 	if err != nil {
 		return err
 	}
-	h.cfg.Database = "sqlite:" + filepath.Join(h.dir, "berth.db")
-	h.env = append(append(h.cfg.Temporal.Environ(), "BERTH_REDIS_ADDR="+h.cfg.Redis.Addr, "BERTH_DATABASE="+h.cfg.Database,
+	h.cfg.Database = config.Database{URL: "sqlite:" + filepath.Join(h.dir, "berth.db")}
+	h.env = append(append(h.cfg.Temporal.Environ(), "BERTH_REDIS_ADDR="+h.cfg.Redis.Addr, "BERTH_DATABASE="+h.cfg.Database.URL,
 		"BERTH_HTTP_ADDR="+addr, "BERTH_AUTH_SECRET="+benchSecret, "BERTH_METRICS_ADDR=off",
-		"BERTH_LOCAL_MODEL_URL="+h.modelURL, "DEEPSEEK_API_KEY=", "ZHIPUAI_API_KEY=",
+		"BERTH_LOCAL_MODEL_URL="+h.modelURL, "DEEPSEEK_API_KEY=", "ZHIPUAI_API_KEY=", "BERTH_PROVIDER_KEYS=",
+		"BERTH_DATABASE_FILE=", "BERTH_DATABASE_PASSWORD_FILE=", "BERTH_AUTH_SECRET_FILE=", // of the environment
+		"DEEPSEEK_API_KEY_FILE=", "ZHIPUAI_API_KEY_FILE=", "BERTH_PROVIDER_KEYS_FILE=",
 		"BERTH_USER_CONCURRENCY=0", "BERTH_SERVICE_MAX_SIZE=0", "BERTH_PAID_RATE=0", "BERTH_FREE_RATE=0", // all tasks belong to one user
 	), settings...)
 	if h.api, err = h.startProcess(ctx, "api"); err != nil {

@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Temporal Temporal `embed:"" group:"Temporal"`
 	Redis    Redis    `embed:"" group:"Redis"`
-	Database string   `help:"Database URL: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
+	Database Database `embed:"" group:"Database"`
 	API      API      `embed:"" group:"API"`
 	Identity Identity `embed:"" group:"Identity"`
 	Worker   Worker   `embed:"" group:"Worker"`
@@ -110,7 +110,12 @@ type Model struct {
 	DeepSeekKey  string            `help:"DeepSeek API key." name:"deepseek-api-key" env:"DEEPSEEK_API_KEY" secret:"true"`
 	ZhipuKey     string            `help:"Zhipu (GLM) API key." name:"zhipuai-api-key" env:"ZHIPUAI_API_KEY" secret:"true"`
 	ProviderKeys map[string]string `help:"API keys of providers added to the routing file: OPENAI_API_KEY=…;…" name:"provider-keys" env:"BERTH_PROVIDER_KEYS" mapsep:";" secret:"true"`
-	Debug        bool              `help:"Publish debug events; ignored in production." name:"llm-debug" env:"LLM_DEBUG"`
+
+	DeepSeekKeyFile  string `help:"File with the DeepSeek API key, read again for every call." name:"deepseek-api-key-file" env:"DEEPSEEK_API_KEY_FILE"`
+	ZhipuKeyFile     string `help:"File with the Zhipu (GLM) API key, read again for every call." name:"zhipuai-api-key-file" env:"ZHIPUAI_API_KEY_FILE"`
+	ProviderKeysFile string `help:"File with API keys of providers, one OPENAI_API_KEY=… per line, read again for every call." name:"provider-keys-file" env:"BERTH_PROVIDER_KEYS_FILE"`
+
+	Debug bool `help:"Publish debug events; ignored in production." name:"llm-debug" env:"LLM_DEBUG"`
 }
 
 // StepTimeout returns the maximum duration of a step.
@@ -173,9 +178,8 @@ func (c *Config) Validate() error {
 		addr("metrics-addr", "BERTH_METRICS_ADDR", c.Telemetry.MetricsAddr)
 	}
 	c.Redis.validate(bad)
-	if !strings.HasPrefix(c.Database, "sqlite:") && !strings.HasPrefix(c.Database, "postgres://") && !strings.HasPrefix(c.Database, "postgresql://") {
-		bad("database", "BERTH_DATABASE", "must start with sqlite: or postgres://")
-	}
+	c.Database.validate(bad)
+	c.Model.validate(bad)
 	if u := c.Model.LocalURL; u != "" {
 		if p, err := url.Parse(u); err != nil || p.Host == "" {
 			bad("local-model-url", "BERTH_LOCAL_MODEL_URL", "invalid URL %q", u)

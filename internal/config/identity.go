@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"slices"
@@ -9,11 +10,13 @@ import (
 	"time"
 
 	"berth/internal/identity"
+	"berth/internal/secret"
 )
 
 // Identity holds the settings of bearer tokens. Secrets and a provider can be used beside each other.
 type Identity struct {
 	Secrets     string            `help:"HS256 secrets for bearer tokens and tickets, separated by commas: the first signs, all verify. At least 32 bytes each." name:"auth-secret" env:"BERTH_AUTH_SECRET" secret:"true"`
+	SecretsFile string            `help:"File with these secrets, separated by commas or lines; a change applies within a second." name:"auth-secret-file" env:"BERTH_AUTH_SECRET_FILE"`
 	Audiences   []string          `help:"Accepted audiences of bearer tokens." name:"auth-audience" env:"BERTH_AUTH_AUDIENCE" default:"berth"`
 	Leeway      time.Duration     `help:"Accepted difference between the clocks of berth and of those who issue tokens." name:"auth-leeway" env:"BERTH_AUTH_LEEWAY" default:"5s"`
 	Issuer      string            `help:"URL of an OpenID Connect provider whose tokens are accepted; empty for none." name:"oidc-issuer" env:"BERTH_OIDC_ISSUER"`
@@ -27,12 +30,31 @@ type Identity struct {
 	NodesClaim  string            `help:"Claim with the ids of nodes in the provider's tokens of scope node." name:"oidc-nodes-claim" env:"BERTH_OIDC_NODES_CLAIM" default:"nodes"`
 }
 
-// Secret returns the secret that signs.
+func (c Identity) secrets() secret.Secret {
+	return secret.NewLines("BERTH_AUTH_SECRET", c.Secrets, c.SecretsFile)
+}
+
+// HasSecret reports whether a secret is set.
+func (c Identity) HasSecret() bool { return c.secrets().IsSet() }
+
+// Secret returns the secret that signs, empty without one.
 func (c Identity) Secret() string {
-	if all := identity.ParseSecrets(c.Secrets); len(all) > 0 {
+	text, _ := c.secrets().Read() // NeedSecret returns the error
+	if all := identity.ParseSecrets(text); len(all) > 0 {
 		return all[0]
 	}
 	return ""
+}
+
+// Source returns the secrets that are in use, which change with their file. There may be none.
+func (c Identity) Source(logger *slog.Logger) (identity.SecretSource, error) {
+	return secret.NewCached(c.secrets(), func(text string) (identity.Secrets, error) {
+		secrets := identity.ParseSecrets(text)
+		if c.SecretsFile == "" { // Validate has checked them
+			return secrets, nil
+		}
+		return secrets, secrets.Validate()
+	}, logger)
 }
 
 // Audience returns the audience of the tokens that berth issues, empty for the default.
@@ -52,8 +74,8 @@ func (c Identity) Claims() identity.ClaimMap {
 const maxLeeway = 5 * time.Minute
 
 func (c Identity) validate(bad func(flag, env, format string, args ...any), production bool) {
-	if err := checkSecrets(c.Secrets); err != nil && c.Secrets != "" {
-		bad("auth-secret", "BERTH_AUTH_SECRET", "%s", err)
+	if err := c.needSecret(); err != nil && c.HasSecret() {
+		badSecret(bad, err)
 	}
 	if len(c.Audiences) == 0 {
 		bad("auth-audience", "BERTH_AUTH_AUDIENCE", "must not be empty")
@@ -91,35 +113,34 @@ func (c Identity) validate(bad func(flag, env, format string, args ...any), prod
 	}
 }
 
-// checkSecrets returns an error unless the list has secrets of sufficient length.
-func checkSecrets(list string) error {
-	secrets := identity.ParseSecrets(list)
-	if len(secrets) == 0 {
-		return fmt.Errorf("is not set: use %d random bytes, the same for every process", identity.MinSecret)
+// needSecret returns an error unless there are secrets of sufficient length.
+func (c Identity) needSecret() error {
+	if err := c.secrets().Validate(); err != nil {
+		return err
 	}
-	for i, s := range secrets {
-		switch n := len(s); {
-		case n < identity.MinSecret && len(secrets) == 1:
-			return fmt.Errorf("must have at least %d bytes, got %d", identity.MinSecret, n)
-		case n < identity.MinSecret:
-			return fmt.Errorf("secret %d must have at least %d bytes, got %d", i+1, identity.MinSecret, n)
-		}
+	text, err := c.secrets().Read()
+	if err != nil {
+		return err
+	}
+	if err := identity.ParseSecrets(text).Validate(); err != nil {
+		return c.secrets().Invalid("%s", err)
 	}
 	return nil
 }
 
 // NeedSecret returns an error if the secret for bearer tokens is missing or too short.
 func (c *Config) NeedSecret() error {
-	if err := checkSecrets(c.Identity.Secrets); err != nil {
-		return fmt.Errorf("--auth-secret (BERTH_AUTH_SECRET): %w", err)
-	}
-	return nil
+	var err error
+	badSecret(func(flag, env, format string, args ...any) {
+		err = fmt.Errorf("--%s (%s): %s", flag, env, fmt.Sprintf(format, args...))
+	}, c.Identity.needSecret())
+	return err
 }
 
 // ReadSecretFile sets the secret from the file in which a development server stores it, unless a secret is set or the
 // file does not exist.
 func (c *Config) ReadSecretFile(path string) error {
-	if c.Identity.Secrets != "" {
+	if c.Identity.HasSecret() {
 		return nil
 	}
 	b, err := os.ReadFile(path) //nolint:gosec // the operator's own path

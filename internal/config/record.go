@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"berth/internal/secret"
 	"berth/internal/webhook"
 )
 
@@ -10,13 +11,14 @@ import (
 type Record struct {
 	URL          string        `help:"https URL to which the detail record of each ended conference is sent; empty for none." name:"record-url" env:"BERTH_RECORD_URL" secret:"true"`
 	Secrets      []string      `help:"Secrets that sign detail records, separated by commas: whsec_ and 24 to 64 bytes in base64. Each makes one signature." name:"record-secrets" env:"BERTH_RECORD_SECRETS" secret:"true"`
+	SecretsFile  string        `help:"File with the secrets that sign detail records, separated by commas or lines, read again for every record." name:"record-secrets-file" env:"BERTH_RECORD_SECRETS_FILE"`
 	AllowPrivate bool          `help:"Permit http, and loopback, private and link-local addresses, for --record-url." name:"record-allow-private" env:"BERTH_RECORD_ALLOW_PRIVATE"`
 	Within       time.Duration `help:"Time after the end of a conference for which sending its detail record is retried." name:"record-within" env:"BERTH_RECORD_WITHIN" default:"72h"`
 }
 
 // Options returns the options of the webhook; URL is empty where records are not sent.
 func (r Record) Options() webhook.Options {
-	return webhook.Options{URL: r.URL, Secrets: r.Secrets, AllowPrivate: r.AllowPrivate}
+	return webhook.Options{URL: r.URL, Secrets: r.Secrets, SecretsFile: r.SecretsFile, AllowPrivate: r.AllowPrivate}
 }
 
 // RetryFor returns for how long sending a record is retried; 0 where records are not sent.
@@ -32,7 +34,11 @@ func (r Record) validate(bad func(flag, env, format string, args ...any), lastin
 	if r.URL == "" {
 		return
 	}
-	if err := r.Options().Validate(); err != nil {
+	err := r.Options().Validate()
+	switch {
+	case secret.Named(err):
+		badSecret(bad, err)
+	case err != nil:
 		bad("record-url", "BERTH_RECORD_URL", "%s", err)
 	}
 }

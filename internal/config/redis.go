@@ -7,6 +7,7 @@ import (
 
 	"berth/internal/clienttls"
 	"berth/internal/redisconn"
+	"berth/internal/secret"
 )
 
 // Redis holds the settings of the Redis connection.
@@ -16,9 +17,13 @@ type Redis struct {
 	User     string `help:"Redis ACL user; empty for the default user." name:"redis-user" env:"BERTH_REDIS_USER"`
 	Password string `help:"Redis password." name:"redis-password" env:"BERTH_REDIS_PASSWORD" secret:"true"`
 
+	PasswordFile string `help:"File with the Redis password, read again for every connection." name:"redis-password-file" env:"BERTH_REDIS_PASSWORD_FILE"`
+
 	SentinelMaster   string `help:"Name under which the Sentinels know the master; the addresses are then those of the Sentinels." name:"redis-sentinel-master" env:"BERTH_REDIS_SENTINEL_MASTER"`
 	SentinelUser     string `help:"ACL user of the Sentinels themselves." name:"redis-sentinel-user" env:"BERTH_REDIS_SENTINEL_USER"`
 	SentinelPassword string `help:"Password of the Sentinels themselves." name:"redis-sentinel-password" env:"BERTH_REDIS_SENTINEL_PASSWORD" secret:"true"`
+
+	SentinelPasswordFile string `help:"File with the password of the Sentinels themselves, read again for every connection." name:"redis-sentinel-password-file" env:"BERTH_REDIS_SENTINEL_PASSWORD_FILE"`
 
 	TLS           bool   `help:"Connect to Redis with TLS. Implied by every other --redis-tls flag and by rediss://." name:"redis-tls" env:"BERTH_REDIS_TLS"`
 	TLSCA         string `help:"PEM file of the authorities that verify Redis's certificate; empty for the system's." name:"redis-tls-ca" env:"BERTH_REDIS_TLS_CA" type:"path"`
@@ -32,8 +37,10 @@ type Redis struct {
 // Options returns the options of a client.
 func (r Redis) Options() redisconn.Options {
 	return redisconn.Options{
-		Mode: redisconn.Mode(r.Mode), Addr: r.Addr, User: r.User, Password: r.Password, Cell: r.Cell,
-		SentinelMaster: r.SentinelMaster, SentinelUser: r.SentinelUser, SentinelPassword: r.SentinelPassword,
+		Mode: redisconn.Mode(r.Mode), Addr: r.Addr, User: r.User, Cell: r.Cell,
+		Password: r.Password, PasswordFile: r.PasswordFile,
+		SentinelMaster: r.SentinelMaster, SentinelUser: r.SentinelUser,
+		SentinelPassword: r.SentinelPassword, SentinelPasswordFile: r.SentinelPasswordFile,
 		TLS: clienttls.Files{Enabled: r.TLS, CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey, ServerName: r.TLSServerName},
 	}
 }
@@ -42,6 +49,8 @@ func (r Redis) Options() redisconn.Options {
 var cellName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 
 func (r Redis) validate(bad func(flag, env, format string, args ...any)) {
+	badSecret(bad, secret.New("BERTH_REDIS_PASSWORD", r.Password, r.PasswordFile).Validate())
+	badSecret(bad, secret.New("BERTH_REDIS_SENTINEL_PASSWORD", r.SentinelPassword, r.SentinelPasswordFile).Validate())
 	if !strings.Contains(r.Addr, "://") {
 		for addr := range strings.SplitSeq(r.Addr, ",") {
 			if _, _, err := net.SplitHostPort(strings.TrimSpace(addr)); err != nil {

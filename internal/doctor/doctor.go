@@ -79,7 +79,7 @@ func (d *doctor) add(l Level, subject, advice, format string, args ...any) {
 
 func (d *doctor) settings() {
 	checked := []error{d.cfg.Validate()}
-	if d.cfg.Identity.Secrets == "" { // Validate accepts that, because not every process needs a secret
+	if !d.cfg.Identity.HasSecret() { // Validate accepts that, because not every process needs a secret
 		checked = append(checked, d.cfg.NeedSecret())
 	}
 	for _, err := range checked {
@@ -176,7 +176,7 @@ func (d *doctor) clock(subject string, skew time.Duration) {
 
 func (d *doctor) database(ctx context.Context) {
 	const subject = "database"
-	s, err := ledger.Inspect(ctx, d.cfg.Database)
+	s, err := ledger.Inspect(ctx, d.cfg.Database.Source())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.add(Warning, subject, "check BERTH_DATABASE unless this is the first start", "the file does not exist; berth creates it: %s", err)

@@ -24,7 +24,7 @@ func tokens(secrets ...string) *identity.Tokens {
 	if len(secrets) == 0 {
 		secrets = []string{secret}
 	}
-	return &identity.Tokens{Secrets: secrets, Audiences: []string{"berth"}, Leeway: identity.DefaultLeeway}
+	return &identity.Tokens{Secrets: identity.Secrets(secrets), Audiences: []string{"berth"}, Leeway: identity.DefaultLeeway}
 }
 
 // withProvider returns a verifier of the secret and of the provider's tokens.

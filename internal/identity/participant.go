@@ -33,7 +33,7 @@ type Participation struct {
 
 // Participants issues and verifies the tokens of participants.
 type Participants struct {
-	Secrets Secrets
+	Secrets SecretSource
 	Clock   func() time.Time // nil: the system's
 }
 
@@ -56,12 +56,12 @@ func (p Participants) Issue(of Participation) (string, error) {
 	}
 	now := p.now()
 	c["iss"], c["aud"], c["iat"], c["exp"] = issuer, ParticipantAudience, now.Unix(), now.Add(ParticipantTTL).Unix()
-	return sign([]byte(p.Secrets[0]), c)
+	return sign([]byte(p.Secrets.Current()[0]), c)
 }
 
 // Verify returns what a token states, or CodeUnauthenticated. The error does not contain the token.
 func (p Participants) Verify(token string) (of Participation, err error) {
-	c, err := parse(token, func(*jwt.Token) (any, error) { return p.Secrets.keys(), nil },
+	c, err := parse(token, func(*jwt.Token) (any, error) { return p.Secrets.Current().keys(), nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(ParticipantAudience),
 		jwt.WithLeeway(DefaultLeeway), jwt.WithTimeFunc(p.now))
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 // Tickets issues and redeems tickets: tokens for an address that opens one event stream, for browsers, whose EventSource
 // cannot send a header.
 type Tickets struct {
-	Secrets Secrets
+	Secrets SecretSource
 	TTL     time.Duration    // at most MaxTicketTTL
 	Clock   func() time.Time // nil: the system's
 }
@@ -50,7 +50,7 @@ func (t Tickets) Issue(who Principal, kind TicketKind, id string) (ticket string
 	if who.Operator() {
 		scope = ScopeOperator
 	}
-	ticket, err = sign([]byte(t.Secrets[0]), jwt.MapClaims{
+	ticket, err = sign([]byte(t.Secrets.Current()[0]), jwt.MapClaims{
 		"iss": issuer, "sub": who.UserID, "aud": TicketAudience, "iat": now.Unix(), "exp": expires.Unix(),
 		"kind": kind, "id": id, ownClaims.Scope: scope,
 	})
@@ -60,7 +60,7 @@ func (t Tickets) Issue(who Principal, kind TicketKind, id string) (ticket string
 // Redeem returns the owner of a ticket for the task, session or conference. The clocks of the processes that issue and redeem
 // tickets must not differ by more than a few seconds.
 func (t Tickets) Redeem(ticket string, kind TicketKind, id string) (Principal, error) {
-	c, err := parse(ticket, func(*jwt.Token) (any, error) { return t.Secrets.keys(), nil },
+	c, err := parse(ticket, func(*jwt.Token) (any, error) { return t.Secrets.Current().keys(), nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(TicketAudience), jwt.WithTimeFunc(t.now))
 	if err != nil {
 		return Principal{}, err

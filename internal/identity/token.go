@@ -90,15 +90,37 @@ func sign(secret []byte, c jwt.Claims) (string, error) {
 // Secrets are the operator's HS256 secrets. The first signs, all verify, so that a secret can be replaced without a pause.
 type Secrets []string
 
-// ParseSecrets returns the secrets of a comma-separated list.
+// SecretSource returns the secrets that are in use now, at least one.
+type SecretSource interface{ Current() Secrets }
+
+// Current makes Secrets a SecretSource that does not change.
+func (s Secrets) Current() Secrets { return s }
+
+// ParseSecrets returns the secrets of a list that is separated by commas or lines.
 func ParseSecrets(list string) Secrets {
 	var s Secrets
-	for secret := range strings.SplitSeq(list, ",") {
+	for secret := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' || r == '\n' }) {
 		if secret = strings.TrimSpace(secret); secret != "" {
 			s = append(s, secret)
 		}
 	}
 	return s
+}
+
+// Validate returns an error unless there is a secret and all have sufficient length.
+func (s Secrets) Validate() error {
+	if len(s) == 0 {
+		return fmt.Errorf("is not set: use %d random bytes, the same for every process", MinSecret)
+	}
+	for i, secret := range s {
+		switch n := len(secret); {
+		case n < MinSecret && len(s) == 1:
+			return fmt.Errorf("must have at least %d bytes, got %d", MinSecret, n)
+		case n < MinSecret:
+			return fmt.Errorf("secret %d must have at least %d bytes, got %d", i+1, MinSecret, n)
+		}
+	}
+	return nil
 }
 
 func (s Secrets) keys() jwt.VerificationKeySet {
@@ -112,7 +134,7 @@ func (s Secrets) keys() jwt.VerificationKeySet {
 // Tokens verifies bearer tokens. It accepts HS256 with a secret, and the algorithms for public keys with a key of the
 // provider: a kind of key is used with its own algorithms only.
 type Tokens struct {
-	Secrets   Secrets
+	Secrets   SecretSource
 	Audiences []string         // the token must have one of them; at least one is required
 	Leeway    time.Duration    // tolerance for differences between clocks
 	Clock     func() time.Time // nil: the system's
@@ -130,7 +152,7 @@ func (t *Tokens) Verify(ctx context.Context, token string) (Principal, error) {
 		if byProvider = token.Method != jwt.SigningMethodHS256; byProvider {
 			return t.Provider.keysFor(ctx, token)
 		}
-		return t.Secrets.keys(), nil
+		return t.Secrets.Current().keys(), nil
 	}, jwt.WithValidMethods(methods), jwt.WithAudience(t.Audiences...), jwt.WithLeeway(t.Leeway), jwt.WithTimeFunc(t.Clock))
 	switch {
 	case err != nil:

@@ -168,4 +168,3 @@ func TestSource_Settings_ErrorNamesThem(t *testing.T) { // FM6
 		require.NoError(t, ok.Validate(), fmt.Sprint(ok))
 	}
 }
-

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"berth"
 )
@@ -17,6 +16,10 @@ const LocalProvider = "local simulator"
 type Settings struct {
 	// Keys holds API keys by the name of their setting, for instance DEEPSEEK_API_KEY.
 	Keys map[string]string
+	// KeyFiles names files with one key each, by the name of the key's setting, and KeysFile a file with one `NAME=key` per line,
+	// which precedes all others. Files are read for each call.
+	KeyFiles map[string]string
+	KeysFile string
 	// BaseURLs replaces the address of a provider, by the provider's name.
 	BaseURLs map[string]string
 	// LocalURL is the base URL of the local model simulator, which serves the models of providers without a key.
@@ -68,16 +71,10 @@ func LoadCatalog(path string) (*Catalog, error) {
 // NewCatalog combines a routing file with the settings of a deployment. Its error names the invalid setting.
 func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	c := &Catalog{cfg: cfg, settings: Settings{
-		Keys: map[string]string{}, BaseURLs: map[string]string{}, LocalURL: s.LocalURL,
+		Keys: s.Keys, KeyFiles: s.KeyFiles, KeysFile: s.KeysFile, BaseURLs: map[string]string{}, LocalURL: s.LocalURL,
 	}}
-	for _, name := range slices.Sorted(maps.Keys(s.Keys)) {
-		key := strings.TrimSpace(s.Keys[name])
-		if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, fmt.Errorf("%s: contains characters that are not allowed in an API key", name)
-		}
-		if key != "" {
-			c.settings.Keys[name] = key
-		}
+	if err := s.Validate(); err != nil {
+		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.BaseURLs)) {
 		if _, ok := cfg.Providers[name]; !ok {
@@ -208,8 +205,15 @@ func (c *Catalog) endpoint(model string) (endpoint, error) {
 		return endpoint{}, fmt.Errorf("model %q is not in the catalog", model)
 	}
 	p := c.cfg.Providers[m.Provider]
+	key, setting, err := c.settings.key(p.KeySetting)
+	if err != nil {
+		return endpoint{}, &CallError{
+			Code: berth.CodeProviderUnavailable, Retryable: true, Provider: m.Provider, Model: model,
+			Message: fmt.Sprintf("the API key for %s cannot be read: check %s", m.Provider, setting), Err: err,
+		}
+	}
 	ep := endpoint{
-		servedBy: m.Provider, baseURL: p.BaseURL, key: c.settings.Keys[p.KeySetting], keySetting: p.KeySetting,
+		servedBy: m.Provider, baseURL: p.BaseURL, key: key, keySetting: setting,
 		modelID: m.ID, maxTokensField: p.MaxTokensField,
 	}
 	if m.JSONMode != nil && !*m.JSONMode {

@@ -22,7 +22,7 @@ const ActivityHeader = "Berth-Activity"
 type HTTP struct {
 	url    string
 	key    string
-	signer func() (*webhook.Signer, error) // of each call; nil to sign none
+	signer *webhook.Signer // of calls; nil to sign none
 	http   *http.Client
 }
 
@@ -38,7 +38,7 @@ type HTTPFlags struct {
 }
 
 func newHTTPDriver(c driverContext) (Driver, error) {
-	signer, err := c.signer()
+	signer, err := c.newSigner()
 	if err != nil {
 		return nil, err
 	}

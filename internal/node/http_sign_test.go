@@ -88,10 +88,10 @@ func TestNewDriver_InvalidSecret_FlagNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for want, f := range map[string]HTTPFlags{
-		"--http-secret (BERTH_NODE_HTTP_SECRET): invalid secret":                      {HTTPSecrets: []string{"whsec_c2hvcnQ="}},
-		"--http-secret-file (BERTH_NODE_HTTP_SECRET_FILE): a secret is required":      {HTTPSecretFile: file},
-		"--http-secret-file (BERTH_NODE_HTTP_SECRET_FILE): open " + file + "x":        {HTTPSecretFile: file + "x"},
-		"--http-secret, --http-secret-file: set only one":                             {HTTPSecretFile: file, HTTPSecrets: []string{oneSecret}},
+		"BERTH_NODE_HTTP_SECRET: invalid secret":                                      {HTTPSecrets: []string{"whsec_c2hvcnQ="}},
+		"BERTH_NODE_HTTP_SECRET_FILE: the secret cannot be read: the file is empty":   {HTTPSecretFile: file},
+		"BERTH_NODE_HTTP_SECRET_FILE: the secret cannot be read: open " + file + "x":  {HTTPSecretFile: file + "x"},
+		"set one of BERTH_NODE_HTTP_SECRET and BERTH_NODE_HTTP_SECRET_FILE, not both": {HTTPSecretFile: file, HTTPSecrets: []string{oneSecret}},
 		"--http-secret, --http-secret-file: servers of the chat completions protocol": {HTTPSecrets: []string{oneSecret}, HTTPOpenAI: true, Model: "m"},
 	} {
 		f.HTTPURL = "http://127.0.0.1:1"

@@ -78,7 +78,7 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.CredentialsProviderContext, u.OnConnect = opt.credentials, opt.authenticateSentinel
+	u.CredentialsProviderContext, u.OnConnect = opt.Credentials, opt.authenticateSentinel
 	mode := opt.Mode
 	if mode == "" && opt.SentinelMaster != "" {
 		mode = ModeSentinel

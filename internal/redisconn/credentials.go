@@ -23,8 +23,8 @@ func (o Options) sentinelPassword() secret.Secret {
 	return secret.New("BERTH_REDIS_SENTINEL_PASSWORD", o.SentinelPassword, o.SentinelPasswordFile)
 }
 
-// credentials returns user and password of a new connection.
-func (o Options) credentials(context.Context) (user, password string, err error) {
+// Credentials returns user and password of a new connection.
+func (o Options) Credentials(context.Context) (user, password string, err error) {
 	password, err = o.password().Read()
 	return o.User, password, err
 }

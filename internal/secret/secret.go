@@ -50,7 +50,7 @@ func (s Secret) Setting() string {
 // Validate returns an error if the secret has both a value and a file, or if its file cannot be used.
 func (s Secret) Validate() error {
 	if s.value != "" && s.file != "" {
-		return &Error{Setting: s.Setting(), Problem: fmt.Sprintf("set one of %s and %s, not both", s.setting, s.Setting())}
+		return s.Invalid("set one of %s and %s, not both", s.setting, s.Setting())
 	}
 	_, err := s.Read()
 	return err

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"berth/internal/secret"
 )
 
 const (
@@ -34,6 +36,8 @@ type Options struct {
 	URL string
 	// Secrets sign each event. Several are for a change of the secret: a receiver accepts any of the signatures.
 	Secrets []string
+	// SecretsFile names a file with the secrets instead, separated by commas or lines. It is read for each event.
+	SecretsFile string
 	// AllowPrivate permits http, and loopback, private and link-local addresses.
 	AllowPrivate bool
 }
@@ -47,48 +51,62 @@ func (o Options) Validate() error {
 	case u.Scheme == "http" && !o.AllowPrivate:
 		return errors.New("invalid URL: must be https")
 	}
-	return validateSecrets(o.Secrets)
+	_, err = o.signer()
+	return err
 }
 
-func validateSecrets(secrets []string) error {
-	if len(secrets) == 0 {
-		return errors.New("a secret is required")
-	}
-	for _, s := range secrets {
-		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s, secretPrefix))
-		if err != nil || len(key) < minSecret || len(key) > maxSecret {
-			return fmt.Errorf("invalid secret: must be %s and %d to %d bytes in base64", secretPrefix, minSecret, maxSecret)
-		}
-	}
-	return nil
+// signer returns what signs events.
+func (o Options) signer() (*Signer, error) {
+	return NewSigner(secret.NewLines("BERTH_RECORD_SECRETS", strings.Join(o.Secrets, ","), o.SecretsFile))
 }
 
-// Signer signs messages.
-type Signer struct{ signers []*standardwebhooks.Webhook }
+// Signer signs messages. A file with its secrets is read for each message.
+type Signer struct{ from secret.Secret }
 
-// NewSigner returns a Signer with one signature for each secret. Its error contains no secret.
-func NewSigner(secrets []string) (*Signer, error) {
-	if err := validateSecrets(secrets); err != nil {
+// NewSigner returns a Signer with one signature for each secret, separated by commas or lines. Its errors, and those of Sign, contain no
+// secret.
+func NewSigner(from secret.Secret) (*Signer, error) {
+	if err := from.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Signer{}
-	for _, secret := range secrets {
-		signer, err := standardwebhooks.NewWebhook(secret)
-		if err != nil {
-			return nil, errors.New("invalid secret") // the error may contain it
-		}
-		s.signers = append(s.signers, signer)
+	s := &Signer{from}
+	_, err := s.signers()
+	return s, err
+}
+
+// signers returns what signs a message now. Its errors are *secret.Error.
+func (s *Signer) signers() (signers []*standardwebhooks.Webhook, err error) {
+	text, err := s.from.Read()
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
+	for one := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' || r == '\t' }) {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(one, secretPrefix))
+		if err != nil || len(key) < minSecret || len(key) > maxSecret {
+			return nil, s.from.Invalid("invalid secret: must be %s and %d to %d bytes in base64", secretPrefix, minSecret, maxSecret)
+		}
+		signer, err := standardwebhooks.NewWebhookRaw(key)
+		if err != nil {
+			return nil, s.from.Invalid("invalid secret") // the error may contain it
+		}
+		signers = append(signers, signer)
+	}
+	if len(signers) == 0 {
+		return nil, s.from.Invalid("a secret is required")
+	}
+	return signers, nil
 }
 
 // Sign adds the headers webhook-id, webhook-timestamp and webhook-signature of a message that is sent now. The id is the same whenever
 // the message is sent again.
 func (s *Signer) Sign(h http.Header, id string, body []byte) error {
+	signers, err := s.signers()
+	if err != nil {
+		return err
+	}
 	now := time.Now()
-	signatures := make([]string, len(s.signers))
-	for i, signer := range s.signers {
-		var err error
+	signatures := make([]string, len(signers))
+	for i, signer := range signers {
 		if signatures[i], err = signer.Sign(id, now, body); err != nil {
 			return fmt.Errorf("sign the message: %w", err)
 		}
@@ -113,7 +131,7 @@ func New(o Options) (*Sender, error) {
 	}
 	s := &Sender{url: o.URL}
 	var err error
-	if s.signer, err = NewSigner(o.Secrets); err != nil {
+	if s.signer, err = o.signer(); err != nil {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: timeout / 2}
@@ -153,7 +171,7 @@ func (s *Sender) Send(ctx context.Context, id string, event []byte) error {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "berth")
 	if err := s.signer.Sign(req.Header, id, event); err != nil {
-		return &Error{Message: "event not signed", Err: err}
+		return &Error{Message: "event not signed: " + err.Error(), Err: err}
 	}
 	res, err := s.http.Do(req)
 	if err != nil {

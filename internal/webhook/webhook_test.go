@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// former and secret are of this test only; the example of the specification uses secret.
+// former and current are of this test only; the example of the specification uses current.
 const (
-	secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-	former = "whsec_YmVydGggdGVzdHMgdXNlIHRoaXMgb25l"
+	current = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	former  = "whsec_YmVydGggdGVzdHMgdXNlIHRoaXMgb25l"
 )
 
 func sender(t *testing.T, o Options) *Sender {
@@ -42,13 +44,13 @@ func TestSend_Event_SignedForEachSecret(t *testing.T) {
 		got <- r.Header
 	}))
 	defer server.Close()
-	s := sender(t, Options{URL: server.URL, Secrets: []string{secret, former}, AllowPrivate: true})
+	s := sender(t, Options{URL: server.URL, Secrets: []string{current, former}, AllowPrivate: true})
 	require.NoError(t, s.Send(t.Context(), "record-c-1", []byte(`{"a":1}`)))
 	header := <-got
 	require.Equal(t, "record-c-1", header.Get("webhook-id"))
 	require.Equal(t, "application/json", header.Get("Content-Type"))
 	require.Len(t, strings.Fields(header.Get("webhook-signature")), 2)
-	for _, with := range []string{secret, former} {
+	for _, with := range []string{current, former} {
 		receiver, err := standardwebhooks.NewWebhook(with)
 		require.NoError(t, err)
 		require.NoError(t, receiver.Verify(body.Load().([]byte), header))
@@ -62,8 +64,10 @@ func TestSend_Event_SignedForEachSecret(t *testing.T) {
 // The example of the specification: the signature does not depend on the library that makes it.
 func TestSign_ExampleOfTheSpecification_SameSignature(t *testing.T) {
 	t.Parallel()
-	s := sender(t, Options{URL: "https://host.test", Secrets: []string{secret}})
-	got, err := s.signer.signers[0].Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
+	s := sender(t, Options{URL: "https://host.test", Secrets: []string{current}})
+	signers, err := s.signer.signers()
+	require.NoError(t, err)
+	got, err := signers[0].Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
 	require.NoError(t, err)
 	require.Equal(t, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", got)
 }
@@ -81,7 +85,7 @@ func TestSend_ServerRefuses_ErrorWithoutItsContent(t *testing.T) {
 		http.Error(w, "a text of the server", int(status.Load()))
 	}))
 	defer server.Close()
-	s := sender(t, Options{URL: server.URL + "/private-path", Secrets: []string{secret}, AllowPrivate: true})
+	s := sender(t, Options{URL: server.URL + "/private-path", Secrets: []string{current}, AllowPrivate: true})
 	for _, code := range []int64{302, 307, 308, 400, 401, 404, 410, 429, 500, 503} {
 		status.Store(code)
 		err := s.Send(t.Context(), "id", []byte("{}"))
@@ -106,7 +110,7 @@ func TestSend_PrivateAddress_Refused(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received.Add(1) }))
 	defer server.Close()
 	for _, at := range []string{server.URL, strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
-		err := sender(t, Options{URL: at, Secrets: []string{secret}}).Send(t.Context(), "id", []byte("{}"))
+		err := sender(t, Options{URL: at, Secrets: []string{current}}).Send(t.Context(), "id", []byte("{}"))
 		var private *privateError
 		require.True(t, errors.As(err, &private), "%v", err)
 		require.Contains(t, err.Error(), "is not public")
@@ -124,16 +128,43 @@ func TestSend_PrivateAddress_Refused(t *testing.T) {
 func TestOptions_Invalid_Refused(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{
-		{URL: "", Secrets: []string{secret}},
-		{URL: "ftp://host.test", Secrets: []string{secret}},
-		{URL: "http://host.test", Secrets: []string{secret}},
-		{URL: "https://user@host.test", Secrets: []string{secret}},
+		{URL: "", Secrets: []string{current}},
+		{URL: "ftp://host.test", Secrets: []string{current}},
+		{URL: "http://host.test", Secrets: []string{current}},
+		{URL: "https://user@host.test", Secrets: []string{current}},
 		{URL: "https://host.test"},
 		{URL: "https://host.test", Secrets: []string{"whsec_c2hvcnQ="}},
-		{URL: "https://host.test", Secrets: []string{secret, "not base64"}},
+		{URL: "https://host.test", Secrets: []string{current, "not base64"}},
 	} {
 		err := o.Validate()
 		require.Error(t, err, "%+v", o)
 		require.NotContains(t, err.Error(), "c2hvcnQ")
 	}
+}
+
+// A change of the file applies to the next event.
+func TestSend_SecretsFileChanges_NextEventHasTheNewSignature(t *testing.T) { // FM6
+	t.Parallel()
+	got := make(chan http.Header, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "secrets")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write(former + "\n")
+	s := sender(t, Options{URL: server.URL, SecretsFile: file, AllowPrivate: true})
+	for text, with := range map[string][]string{former: {former}, former + "\r\n" + current + "\r\n": {former, current}, current + ", " + former: {current, former}} {
+		write(text)
+		require.NoError(t, s.Send(t.Context(), "id", []byte(`{}`)))
+		header := <-got
+		require.Len(t, strings.Fields(header.Get("webhook-signature")), len(with))
+		for _, one := range with {
+			receiver, err := standardwebhooks.NewWebhook(one)
+			require.NoError(t, err)
+			require.NoError(t, receiver.Verify([]byte(`{}`), header))
+		}
+	}
+	write("whsec_short")
+	require.ErrorContains(t, s.Send(t.Context(), "id", []byte(`{}`)), "BERTH_RECORD_SECRETS_FILE: invalid secret")
+	_, err := New(Options{URL: server.URL, SecretsFile: file, Secrets: []string{current}, AllowPrivate: true})
+	require.ErrorContains(t, err, "set one of BERTH_RECORD_SECRETS and BERTH_RECORD_SECRETS_FILE, not both")
 }

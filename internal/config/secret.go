@@ -1,0 +1,68 @@
+package config
+
+import (
+	"errors"
+	"maps"
+	"strings"
+
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/internal/secret"
+)
+
+// defaultDatabase is the database of a process without settings. It is not a setting that conflicts with a file.
+const defaultDatabase = "sqlite:.berth/berth.db"
+
+// Database holds the settings of the database connection.
+type Database struct {
+	URL          string `help:"Database URL: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
+	URLFile      string `help:"File with the database URL. Its user and password are read again for every connection." name:"database-file" env:"BERTH_DATABASE_FILE"`
+	PasswordFile string `help:"File with the password of the PostgreSQL database, read again for every connection." name:"database-password-file" env:"BERTH_DATABASE_PASSWORD_FILE"`
+}
+
+// Source returns where address and password come from.
+func (d Database) Source() ledger.Source {
+	src := ledger.Source{URL: d.URL, URLFile: d.URLFile, PasswordFile: d.PasswordFile}
+	if src.URLFile != "" && src.URL == defaultDatabase {
+		src.URL = ""
+	}
+	return src
+}
+
+// IsDefault reports whether no setting names a database.
+func (d Database) IsDefault() bool { return d.URL == defaultDatabase && d.URLFile == "" }
+
+func (d Database) validate(bad func(flag, env, format string, args ...any)) {
+	badSecret(bad, d.Source().Validate())
+}
+
+// Settings returns what the deployment adds to the routing file. Keys of BERTH_PROVIDER_KEYS precede others.
+func (m Model) Settings() llm.Settings {
+	keys := map[string]string{"DEEPSEEK_API_KEY": m.DeepSeekKey, "ZHIPUAI_API_KEY": m.ZhipuKey}
+	maps.Copy(keys, m.ProviderKeys)
+	return llm.Settings{
+		Keys: keys, LocalURL: m.LocalURL, KeysFile: m.ProviderKeysFile,
+		KeyFiles: map[string]string{"DEEPSEEK_API_KEY": m.DeepSeekKeyFile, "ZHIPUAI_API_KEY": m.ZhipuKeyFile},
+	}
+}
+
+func (m Model) validate(bad func(flag, env, format string, args ...any)) {
+	if len(m.ProviderKeys) > 0 && m.ProviderKeysFile != "" {
+		bad("provider-keys-file", "BERTH_PROVIDER_KEYS_FILE", "set one of BERTH_PROVIDER_KEYS and BERTH_PROVIDER_KEYS_FILE, not both")
+	}
+	badSecret(bad, m.Settings().Validate())
+}
+
+// badSecret adds the problems of secrets, each with its flag.
+func badSecret(bad func(flag, env, format string, args ...any), err error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts of errors.Join
+		for _, e := range joined.Unwrap() {
+			badSecret(bad, e)
+		}
+		return
+	}
+	if e, ok := errors.AsType[*secret.Error](err); ok {
+		flag := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(e.Setting, "BERTH_")), "_", "-")
+		bad(flag, e.Setting, "%s", strings.TrimPrefix(err.Error(), e.Setting+": "))
+	}
+}
