@@ -152,8 +152,9 @@ type Fleet interface {
 	Writable() error
 	// Ready is closed after the first read.
 	Ready() <-chan struct{}
-	// CatchUp returns when the snapshot has Redis's current configuration, or when ctx ends.
+	// CatchUp returns when the snapshot has Redis's current configuration, or when ctx ends; CatchUpNodes also waits for nodes.
 	CatchUp(ctx context.Context)
+	CatchUpNodes(ctx context.Context, nodes ...string)
 }
 
 // Health is the state of this process and of its dependencies; *health.Probe is one.
@@ -282,8 +283,9 @@ func New(d Deps) (*echo.Echo, error) {
 		return nil, err
 	}
 	s.describeActions()
+	s.describeErrors()
 	s.queries, s.bodies = describedQueries(s.doc.OpenAPI(), s.rules), describedBodies(s.doc.OpenAPI())
-	page := console.Handler()
+	page := console.New()
 	e.RouteNotFound("/*", func(c echo.Context) error { return s.elsewhere(c, page) })
 	for _, r := range e.Routes() {
 		if _, ok := s.rules[routeKey(r.Method, r.Path)]; !ok && r.Method != echo.RouteNotFound {
@@ -351,6 +353,7 @@ func newDocument(e *echo.Echo) huma.API {
 	cfg := huma.DefaultConfig("berth", apiVersion)
 	cfg.Info.Description = "A durable dispatcher for scarce capacity: language model tasks, translation sessions, executions on nodes, and " +
 		"conferences on media units." + describeCodes()
+	cfg.Servers = []*huma.Server{{URL: "/", Description: "The server that this description was read from"}}
 	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", ""
 	cfg.CreateHooks = nil
 	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readJSON}
@@ -425,6 +428,7 @@ func (s *server) describe(op *huma.Operation, route string, r rule) {
 	r.operation = op.OperationID
 	s.rules[routeKey(op.Method, echoPath(op.Path))] = r
 	if r.public {
+		op.Security = []map[string][]string{} // none, rather than the default of a reader
 		return
 	}
 	if len(r.scopes) == 0 {
@@ -472,16 +476,23 @@ func consolePolicy(provider, signalURL string) string {
 // consolePermissions lets the page of a conference use microphones and cameras.
 const consolePermissions = "camera=(self), microphone=(self), display-capture=(), geolocation=(), payment=(), usb=()"
 
-// elsewhere serves the page and its files on every path outside the API.
-func (s *server) elsewhere(c echo.Context, page http.Handler) error {
+// elsewhere serves the page and its files. Every other path is not found, for browsers with a page.
+func (s *server) elsewhere(c echo.Context, page *console.Page) error {
 	req := c.Request()
 	if allowed := s.allowed(c); len(allowed) > 0 {
 		c.Response().Header().Set(echo.HeaderAllow, strings.Join(allowed, ", "))
 		return echo.ErrMethodNotAllowed
 	}
 	reading := req.Method == http.MethodGet || req.Method == http.MethodHead
-	if !reading || req.URL.Path == "/v1" || strings.HasPrefix(req.URL.Path, "/v1/") || req.URL.Path == "/metrics" {
+	found := page.Has(req.URL.Path)
+	switch ofAPI := req.URL.Path == "/v1" || strings.HasPrefix(req.URL.Path, "/v1/"); {
+	case found && !reading:
+		c.Response().Header().Set(echo.HeaderAllow, "GET, HEAD")
+		return echo.ErrMethodNotAllowed
+	case !found && (!reading || ofAPI || !strings.Contains(req.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)):
 		return berth.Errorf(berth.CodeNotFound, "route not found")
+	case !found:
+		return c.HTML(http.StatusNotFound, console.NotFound)
 	}
 	h := c.Response().Header()
 	h.Set(echo.HeaderContentSecurityPolicy, s.pagePolicy)

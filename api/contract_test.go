@@ -195,7 +195,6 @@ func TestServer_EveryResponse_HasSecurityHeaders(t *testing.T) {
 	h = newHarness(t, func(d *api.Deps) { d.Config.SignalURL = "wss://media.example:8443/berth" })
 	page = h.do(h.request(http.MethodGet, "/", "", nil))
 	require.Contains(t, page.header.Get("Content-Security-Policy"), "connect-src 'self' wss://media.example:8443 https://media.example:8443;")
-	require.Contains(t, string(h.do(h.request(http.MethodGet, "/tasks/t1", "", nil)).body), "<title>berth", "the page serves its own paths")
 }
 
 func TestServer_SignInConfigured_PagePolicyNamesOnlyTheIssuer(t *testing.T) { // X5, X8
@@ -226,18 +225,34 @@ func TestServer_RequestID_IsKeptOrGenerated(t *testing.T) {
 	require.NotEmpty(t, a.problem.RequestID)
 }
 
-func TestServer_UnknownPathOrMethod_ReturnsProblem(t *testing.T) {
+func TestServer_UnknownPathOrMethod_ReturnsProblem(t *testing.T) { // FP6
 	t.Parallel()
 	h := newHarness(t)
 	for _, tc := range []struct {
 		method, path string
 		status       int
 	}{
+		{http.MethodGet, "/v1", http.StatusNotFound},
+		{http.MethodGet, "/v1/", http.StatusNotFound},
 		{http.MethodGet, "/v1/nowhere", http.StatusNotFound},
+		{http.MethodGet, "/v1/task/t1", http.StatusNotFound},
+		{http.MethodGet, "/v1/tasks/", http.StatusNotFound},
+		{http.MethodGet, "/v1/tasks/t1/nothing", http.StatusNotFound},
+		{http.MethodGet, "/v1/index.html", http.StatusNotFound},
+		{http.MethodDelete, "/v1/nowhere", http.StatusNotFound},
 		{http.MethodPost, "/somewhere", http.StatusNotFound},
+		{http.MethodGet, "/somewhere", http.StatusNotFound},
+		{http.MethodGet, "/v2/tasks", http.StatusNotFound},
+		{http.MethodGet, "/api/v1/tasks", http.StatusNotFound},
+		{http.MethodGet, "/metrics", http.StatusNotFound},
+		{http.MethodGet, "/swagger.json", http.StatusNotFound},
+		{http.MethodGet, "/assets/none.js", http.StatusNotFound},
 		{http.MethodGet, "/v1/tickets", http.StatusMethodNotAllowed},
 		{http.MethodPut, "/v1/tasks", http.StatusMethodNotAllowed},
+		{http.MethodPatch, "/v1/tasks/t1", http.StatusMethodNotAllowed},
 		{http.MethodPost, "/healthz", http.StatusMethodNotAllowed},
+		{http.MethodPost, "/", http.StatusMethodNotAllowed},
+		{http.MethodDelete, "/index.html", http.StatusMethodNotAllowed},
 	} {
 		a := h.do(h.request(tc.method, tc.path, h.token("alice"), nil))
 		require.Equal(t, tc.status, a.status, "%s %s", tc.method, tc.path)
@@ -247,6 +262,30 @@ func TestServer_UnknownPathOrMethod_ReturnsProblem(t *testing.T) {
 			require.NotEmpty(t, a.header.Get("Allow"))
 		}
 	}
+}
+
+// Browsers get a page for an address that does not exist, and the API's problem below /v1.
+func TestServer_UnknownPathInBrowser_ReturnsPageNotFound(t *testing.T) { // FP6
+	t.Parallel()
+	h := newHarness(t)
+	browse := func(method, path string) answer {
+		return h.do(h.request(method, path, "", nil, "Accept", "text/html,application/xhtml+xml,*/*;q=0.8"))
+	}
+	for _, path := range []string{"/somewhere", "/tasks/t1", "/wp-login.php", "/assets/old.js", "/console/"} {
+		a := browse(http.MethodGet, path)
+		require.Equal(t, http.StatusNotFound, a.status, path)
+		require.Contains(t, a.header.Get("Content-Type"), "text/html")
+		require.Contains(t, string(a.body), `href="/"`)
+		require.Contains(t, a.header.Get("Content-Security-Policy"), "default-src 'none'")
+		require.Equal(t, http.StatusNotFound, browse(http.MethodHead, path).status, path)
+	}
+	for _, path := range []string{"/", "/?code=1&state=2", "/index.html"} {
+		a := browse(http.MethodGet, path)
+		require.Equal(t, http.StatusOK, a.status, path)
+		require.Contains(t, string(a.body), "<title>berth", path)
+	}
+	a := browse(http.MethodGet, "/v1/nowhere")
+	require.Equal(t, http.StatusNotFound, a.problem.Status, string(a.body))
 }
 
 func TestReadyz_DependencyUnavailable_ShowsItAndStaysReady(t *testing.T) { // L11

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,4 +50,24 @@ func TestCORS_NotConfigured_NoOriginIsAllowed(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, a.status)
 	a = h.do(h.request(http.MethodGet, "/v1/me", h.token("alice"), nil, "Origin", "https://app.example"))
 	require.Empty(t, a.header.Get("Access-Control-Allow-Origin"))
+}
+
+// Tracing libraries for browsers add headers to the calls of a page, which fail if the server does not allow them.
+func TestCORS_TracingHeaders_AreAllowed(t *testing.T) { // FP8
+	t.Parallel()
+	const origin = "https://app.example"
+	h := newHarness(t, func(d *api.Deps) { d.Config.CORSOrigins = []string{origin} })
+	for _, header := range []string{
+		"traceparent", "tracestate", "baggage", "b3", "x-b3-traceid", "sentry-trace", "x-request-id", "x-correlation-id", "newrelic", "uber-trace-id",
+		"elastic-apm-traceparent", "x-datadog-trace-id", "x-datadog-sampling-priority", "request-id", "x-amzn-trace-id", "x-cloud-trace-context",
+		"cache-control", "x-requested-with",
+	} {
+		a := h.do(h.request(http.MethodOptions, "/v1/tasks", "", nil, "Origin", origin,
+			"Access-Control-Request-Method", "GET", "Access-Control-Request-Headers", "authorization,"+header))
+		require.Equal(t, http.StatusNoContent, a.status)
+		allowed := strings.Split(strings.ToLower(a.header.Get("Access-Control-Allow-Headers")), ",")
+		require.Contains(t, allowed, header)
+		require.Contains(t, allowed, "authorization", "the wildcard does not include it")
+		require.Contains(t, allowed, "*", "of a library that is not listed")
+	}
 }

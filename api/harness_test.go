@@ -255,6 +255,9 @@ func (h *harness) do(req *http.Request) answer {
 	if strings.HasPrefix(res.Header.Get("Content-Type"), "application/problem+json") {
 		require.NoError(h.t, json.Unmarshal(b, &a.problem), string(b))
 	}
+	if a.problem.Code != "" {
+		requireDescribed(h.t, req.Method, req.URL.EscapedPath(), a)
+	}
 	if a.status == http.StatusTooManyRequests {
 		require.Positive(h.t, a.problem.RetryAfter, "%s %s", req.Method, req.URL.Path)
 		require.Equal(h.t, strconv.Itoa(a.problem.RetryAfter), a.header.Get("Retry-After"), "%s %s", req.Method, req.URL.Path)

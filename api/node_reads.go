@@ -116,14 +116,21 @@ func (s *server) nodeReadRoutes() {
 
 func (s *server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutputBody, error) {
 	l, user := s.listed(), callOf(ctx).user
+	matches := func(n berth.Node) bool {
+		return (in.Kind == "" || n.Kind == in.Kind) && (in.State == "" || n.State == in.State) && (in.Pool == "" || slices.Contains(n.Pools, in.Pool))
+	}
 	ids, next := page(l.nodes, in.Cursor, in.Limit, func(id string) bool {
-		n := l.of.Nodes[id]
-		return (user.Operator() || user.ActsFor(id)) && (in.Kind == "" || n.Kind == in.Kind) && (in.State == "" || n.State == in.State) &&
-			(in.Pool == "" || slices.Contains(n.Pools, in.Pool))
+		return (user.Operator() || user.ActsFor(id)) && matches(l.of.Nodes[id])
 	})
+	// The snapshot may lack what another process has just changed, such as a cordon.
+	nodes, stale, err := latest(l.of, l.of.Nodes, func() (map[string]berth.Node, error) { return s.Scripts.ReadNodes(ctx, ids...) })
+	if err != nil {
+		return nil, err
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { n, exists := nodes[id]; return !exists || !matches(n) })
 	return &nodesOutputBody{
-		Nodes:      convert(ids, func(id string) berth.Node { return shown(l.of.Nodes[id]) }),
-		NextCursor: next, Stale: l.of.Stale || s.mayLackNodes(ctx),
+		Nodes:      convert(ids, func(id string) berth.Node { return shown(nodes[id]) }),
+		NextCursor: next, Stale: stale || s.mayLackNodes(ctx),
 	}, nil
 }
 

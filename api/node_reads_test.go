@@ -1,14 +1,18 @@
 package api_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/api"
 	"berth/internal/fleet"
 )
 
@@ -172,4 +176,66 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	body := held.json(t)
 	put1 := h.call(http.MethodPut, "/v1/assignments/"+body["leaseId"].(string), h.nodeToken(), nil)
 	require.Equal(t, http.StatusConflict, put1.status, "Redis has lost the lease")
+}
+
+// slow returns an API process beside h that hardly ever reads the fleet by itself.
+func (h *harness) slow() *harness {
+	h.t.Helper()
+	f := fleet.New(h.scripts, fleet.Options{Settle: time.Hour})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	h.t.Cleanup(func() { cancel(); require.NoError(h.t, <-done) })
+	<-f.Ready()
+	return newHarness(h.t, func(d *api.Deps) { d.Scripts, d.Ledger, d.Fleet = h.scripts, h.ledger, f })
+}
+
+// What an operator or a node has changed is in every following list of any process, and in the counts of this one.
+func TestListNodes_AfterAChange_ShowsIt(t *testing.T) { // FP6
+	t.Parallel()
+	fast := newHarness(t)
+	for i := range 5 {
+		fast.join(fmt.Sprintf("n%d", i))
+	}
+	h, other := fast.slow(), fast.slow()
+	node := func(from *harness, id string) berth.Node {
+		var list struct{ Nodes []berth.Node }
+		a := from.call(http.MethodGet, "/v1/nodes", h.operator(), nil)
+		require.NoError(t, json.Unmarshal(a.body, &list))
+		for _, n := range list.Nodes {
+			if n.ID == id {
+				return n
+			}
+		}
+		return berth.Node{}
+	}
+	cordoned := func() any {
+		pools, _ := h.call(http.MethodGet, "/v1/pools", h.operator(), nil).json(t)["pools"].([]any)
+		excluded, _ := pools[0].(doc)["counts"].(doc)["passed"].(doc)
+		return excluded["cordoned"]
+	}
+	order := func(id, name string) {
+		require.Equal(t, http.StatusOK, h.call(http.MethodPost, "/v1/nodes/"+id+"/"+name, h.operator(), nil).status)
+	}
+	for i := range 5 {
+		id := fmt.Sprintf("n%d", i)
+		order(id, "cordon")
+		require.True(t, node(h, id).Cordoned, "the same process, %d", i)
+		require.True(t, node(other, id).Cordoned, "another process, %d", i)
+		require.EqualValues(t, 1, cordoned(), "the counts of the pool, %d", i)
+		order(id, "uncordon")
+		require.False(t, node(h, id).Cordoned)
+		require.False(t, node(other, id).Cordoned)
+		require.Nil(t, cordoned())
+		order(id, "drain")
+		require.NotZero(t, node(other, id).DrainUntil)
+		order(id, "undrain")
+		require.Zero(t, node(other, id).DrainUntil)
+	}
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/nodes/n0", h.operator(), nil).status)
+	require.Equal(t, berth.NodeDead, node(other, "n0").State)
+	for _, from := range []*harness{h, other} {
+		ids, _ := from.pages("/v1/nodes", "nodes", "nodeId", url.Values{"state": {"ready"}})
+		require.Equal(t, []string{"n1", "n2", "n3", "n4"}, ids, "a node that does not match any more is not in a filtered list")
+	}
 }

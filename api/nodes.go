@@ -228,7 +228,11 @@ func (s *server) withdrawNode(ctx context.Context, in *withdrawInput) (*struct{}
 	if err == nil && code == lua.NodeOK && in.Reason == berth.DepartureServiceLost {
 		fleet.CountLost(ctx, s.Fleet.Snapshot().Nodes[in.ID].Kind, in.Reason)
 	}
-	return nil, found(code, err)
+	if err := found(code, err); err != nil {
+		return nil, err
+	}
+	s.catchUp(ctx, in.ID)
+	return nil, nil
 }
 
 // changeSettings changes the operator's settings for a node that is registered or has settings already.
@@ -264,6 +268,7 @@ func (s *server) changeSettings(ctx context.Context, id string, change func(*ber
 	if n, known := nodes[id]; known { // the deadline of a drain by Redis's clock, which decides
 		out.DrainUntil = n.DrainUntil
 	}
+	s.catchUp(ctx, id)
 	return out, nil
 }
 
@@ -275,6 +280,7 @@ func (s *server) markUnavailable(ctx context.Context, in *unavailableInput) (*un
 	if err := found(code, err); err != nil {
 		return nil, err
 	}
+	s.catchUp(ctx, in.ID)
 	return &unavailableOutputBody{NodeID: in.ID, Service: in.Service, TTLMs: in.Body.TTLMs}, nil
 }
 

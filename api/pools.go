@@ -225,11 +225,15 @@ func (s *server) set(ctx context.Context, kind ledger.SettingKind, id string, bo
 	if err := s.apply(ctx, kind, id); err != nil {
 		return err
 	}
-	// The decisions of this process after the response use the new setting.
-	seen, cancel := context.WithTimeout(ctx, catchUpTimeout)
-	defer cancel()
-	s.Fleet.CatchUp(seen)
+	s.catchUp(ctx)
 	return nil
+}
+
+// catchUp waits until the decisions and the lists of this process have what a request has changed, and these nodes.
+func (s *server) catchUp(ctx context.Context, nodes ...string) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
+	defer cancel()
+	s.Fleet.CatchUpNodes(ctx, nodes...)
 }
 
 // apply writes a stored setting to Redis.

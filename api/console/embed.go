@@ -3,11 +3,9 @@
 package console
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -34,55 +32,75 @@ const notBuilt = `<!doctype html>
 <p>The API works without it: <a href="/openapi.yaml">openapi.yaml</a></p></body></html>
 `
 
-// Handler serves the page for GET and HEAD. Files named by their hash are cached without a time limit; all other
-// responses are revalidated on each request and answered with 304 if unchanged. A path without an extension that is not a
-// file is a view of the page and returns its HTML. The caller sets the security policy.
-func Handler() http.Handler {
+// NotFound is the page of a path that does not exist. It has no styles for the same reason.
+const NotFound = `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Not found – berth</title></head>
+<body><h1>Not found</h1>
+<p>There is nothing at this address. <a href="/">Start page</a></p>
+<p lang="zh">此地址没有内容。<a href="/">返回首页</a></p></body></html>
+`
+
+// Page serves the page and its files for GET and HEAD. Files named by their hash are cached without a time limit; all other
+// responses are revalidated on each request and answered with 304 if unchanged. The caller sets the security policy.
+type Page struct {
+	files      fs.FS
+	index      []byte
+	tag        string
+	fileServer http.Handler
+}
+
+// New returns the page of this binary.
+func New() *Page {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {
 		panic(fmt.Sprintf("open the embedded page: %v", err)) // the binary itself is broken
 	}
-	return handler(files)
+	return newPage(files)
 }
 
-func handler(files fs.FS) http.Handler {
+func newPage(files fs.FS) *Page {
 	index, err := fs.ReadFile(files, indexFile)
 	if err != nil {
 		index = []byte(notBuilt)
 	}
 	sum := sha256.Sum256(index)
-	tag := `"` + hex.EncodeToString(sum[:12]) + `"`
-	server := http.FileServerFS(files)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
-			return
+	return &Page{files: files, index: index, tag: `"` + hex.EncodeToString(sum[:12]) + `"`, fileServer: http.FileServerFS(files)}
+}
+
+// Has reports whether the path is the page or one of its files. The views of the page have the same path: their names follow a #.
+func (p *Page) Has(path string) bool { return isIndex(path) || p.isFile(path) }
+
+func isIndex(path string) bool { return path == "/" || path == "/"+indexFile }
+
+func (p *Page) isFile(name string) bool {
+	name = strings.TrimPrefix(name, "/")
+	if !fs.ValidPath(name) || strings.HasPrefix(path.Base(name), ".") {
+		return false
+	}
+	info, err := fs.Stat(p.files, name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// ServeHTTP serves a path that Has reports.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	if !isIndex(r.URL.Path) {
+		cache := "no-cache"
+		if strings.HasPrefix(r.URL.Path, "/"+assetDir) {
+			cache = "public, max-age=31536000, immutable"
 		}
-		name := cmp.Or(strings.TrimPrefix(path.Clean("/"+r.URL.Path), "/"), indexFile)
-		info, err := fs.Stat(files, name)
-		switch {
-		case name != indexFile && err == nil && info.Mode().IsRegular() && !strings.HasPrefix(path.Base(name), "."):
-			cache := "no-cache"
-			if strings.HasPrefix(name, assetDir) {
-				cache = "public, max-age=31536000, immutable"
-			}
-			w.Header().Set("Cache-Control", cache)
-			server.ServeHTTP(w, r)
-		case strings.HasPrefix(name, assetDir), err != nil && !errors.Is(err, fs.ErrNotExist), path.Ext(name) != "" && name != indexFile:
-			http.NotFound(w, r)
-		default:
-			h := w.Header()
-			h.Set("Cache-Control", "no-cache")
-			h.Set("Content-Type", "text/html; charset=utf-8")
-			h.Set("ETag", tag)
-			if r.Header.Get("If-None-Match") == tag {
-				w.WriteHeader(http.StatusNotModified)
-				return
-			}
-			if r.Method == http.MethodGet {
-				_, _ = w.Write(index) // an error means that the client disconnected
-			}
-		}
-	})
+		h.Set("Cache-Control", cache)
+		p.fileServer.ServeHTTP(w, r)
+		return
+	}
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("ETag", p.tag)
+	if r.Header.Get("If-None-Match") == p.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(p.index) // an error means that the client disconnected
+	}
 }

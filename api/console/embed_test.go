@@ -19,76 +19,59 @@ func get(h http.Handler, method, path string, header ...string) *httptest.Respon
 	return rec
 }
 
-func TestHandler_BuiltPage_ServesFilesAndViews(t *testing.T) {
+func TestPage_Paths_OnlyThePageAndItsFilesExist(t *testing.T) { // FP6
 	t.Parallel()
-	h := handler(fstest.MapFS{
+	p := newPage(fstest.MapFS{
 		".gitkeep":              {},
 		"index.html":            {Data: []byte("<html>page</html>")},
 		"favicon.svg":           {Data: []byte("<svg/>")},
 		"assets/index-a1b2.js":  {Data: []byte("let x")},
 		"assets/index-a1b2.css": {Data: []byte("p{}")},
 	})
-	const page, none = "<html>page</html>", "404 page not found\n"
-	for _, tt := range []struct {
-		path   string
-		status int
-		body   string
-		cache  string
-		kind   string
-	}{
-		{"/", 200, page, "no-cache", "text/html"},
-		{"/index.html", 200, page, "no-cache", "text/html"},
-		{"/tasks/t_1", 200, page, "no-cache", "text/html"},
-		{"/assets/index-a1b2.js", 200, "let x", "public, max-age=31536000, immutable", "text/javascript"},
-		{"/assets/index-a1b2.css", 200, "p{}", "public, max-age=31536000, immutable", "text/css"},
-		{"/favicon.svg", 200, "<svg/>", "no-cache", "image/svg+xml"},
-		{"/assets/index-old.js", 404, none, "", "text/plain"},
-		{"/assets/", 200, page, "no-cache", "text/html"},
-		{"/assets", 200, page, "no-cache", "text/html"},
-		{"/robots.txt", 404, none, "", "text/plain"},
-		{"/.gitkeep", 404, none, "", "text/plain"},
-		{"/../../etc/passwd", 200, page, "no-cache", "text/html"},
+	const page = "<html>page</html>"
+	for _, tt := range []struct{ path, body, cache, kind string }{
+		{"/", page, "no-cache", "text/html"},
+		{"/index.html", page, "no-cache", "text/html"},
+		{"/assets/index-a1b2.js", "let x", "public, max-age=31536000, immutable", "text/javascript"},
+		{"/assets/index-a1b2.css", "p{}", "public, max-age=31536000, immutable", "text/css"},
+		{"/favicon.svg", "<svg/>", "no-cache", "image/svg+xml"},
 	} {
-		t.Run(tt.path, func(t *testing.T) {
-			t.Parallel()
-			rec := get(h, http.MethodGet, tt.path)
-			require.Equal(t, tt.status, rec.Code)
-			require.Equal(t, tt.body, rec.Body.String())
-			require.Equal(t, tt.cache, rec.Header().Get("Cache-Control"))
-			require.Contains(t, rec.Header().Get("Content-Type"), tt.kind)
-		})
+		require.True(t, p.Has(tt.path), tt.path)
+		rec := get(p, http.MethodGet, tt.path)
+		require.Equal(t, http.StatusOK, rec.Code, tt.path)
+		require.Equal(t, tt.body, rec.Body.String())
+		require.Equal(t, tt.cache, rec.Header().Get("Cache-Control"))
+		require.Contains(t, rec.Header().Get("Content-Type"), tt.kind)
+	}
+	for _, path := range []string{
+		"", "//", "/tasks/t_1", "/assets/index-old.js", "/assets/", "/assets", "/robots.txt", "/.gitkeep", "/../../etc/passwd", "/favicon.svg/", "/wp-login.php",
+		"/console", "/index.html/x", "/\x00", "/Index.html",
+	} {
+		require.False(t, p.Has(path), path)
 	}
 }
 
-func TestHandler_SameETag_Returns304(t *testing.T) {
+func TestPage_SameETag_Returns304(t *testing.T) {
 	t.Parallel()
-	h := handler(fstest.MapFS{"index.html": {Data: []byte("page")}})
-	tag := get(h, http.MethodGet, "/").Header().Get("ETag")
+	p := newPage(fstest.MapFS{"index.html": {Data: []byte("page")}})
+	tag := get(p, http.MethodGet, "/").Header().Get("ETag")
 	require.NotEmpty(t, tag)
-	rec := get(h, http.MethodGet, "/", "If-None-Match", tag)
+	rec := get(p, http.MethodGet, "/", "If-None-Match", tag)
 	require.Equal(t, http.StatusNotModified, rec.Code)
 	require.Empty(t, rec.Body.String())
+	require.Empty(t, get(p, http.MethodHead, "/").Body.String())
 }
 
-func TestHandler_OtherMethods_AreRejected(t *testing.T) {
+func TestPage_NotBuilt_ServesBuildInstructions(t *testing.T) {
 	t.Parallel()
-	h := handler(fstest.MapFS{"index.html": {Data: []byte("page")}})
-	require.Empty(t, get(h, http.MethodHead, "/").Body.String())
-	rec := get(h, http.MethodPost, "/")
-	require.Equal(t, http.StatusMethodNotAllowed, rec.Code)
-	require.Equal(t, "GET, HEAD", rec.Header().Get("Allow"))
-}
-
-func TestHandler_PageNotBuilt_ServesBuildInstructions(t *testing.T) {
-	t.Parallel()
-	rec := get(handler(fstest.MapFS{".gitkeep": {}}), http.MethodGet, "/")
+	rec := get(newPage(fstest.MapFS{".gitkeep": {}}), http.MethodGet, "/")
 	require.Equal(t, http.StatusOK, rec.Code)
 	require.Contains(t, rec.Body.String(), "make console")
 }
 
-func TestHandler_EmbeddedFiles_AreServed(t *testing.T) {
+func TestPage_EmbeddedFiles_AreServed(t *testing.T) {
 	t.Parallel()
-	rec := get(Handler(), http.MethodGet, "/")
+	rec := get(New(), http.MethodGet, "/")
 	require.Equal(t, http.StatusOK, rec.Code)
 	require.Contains(t, rec.Body.String(), "berth")
 }

@@ -89,21 +89,27 @@ type reply struct {
 	err   error
 }
 
-// catchUp is closed after the next reading of the configuration.
-type catchUp chan struct{}
+// catchUp waits for the next reading of the configuration and of these nodes; done is closed then.
+type catchUp struct {
+	nodes []string
+	done  chan struct{}
+}
 
 // CatchUp returns when the snapshot has at least the configuration that Redis had at the time of the call, and the nodes whose
 // changes had arrived by then, or when ctx ends.
 // While Redis is unavailable, only ctx ends it.
-func (f *Fleet) CatchUp(ctx context.Context) {
-	done := make(catchUp)
+func (f *Fleet) CatchUp(ctx context.Context) { f.CatchUpNodes(ctx) }
+
+// CatchUpNodes is CatchUp for a snapshot that also has these nodes as they were at the time of the call.
+func (f *Fleet) CatchUpNodes(ctx context.Context, nodes ...string) {
+	c := catchUp{nodes, make(chan struct{})}
 	select {
-	case f.catchUps <- done:
+	case f.catchUps <- c:
 	case <-ctx.Done():
 		return
 	}
 	select {
-	case <-done:
+	case <-c.done:
 	case <-ctx.Done():
 	}
 }
@@ -163,6 +169,9 @@ func (f *Fleet) update(ctx context.Context) {
 		case c := <-f.catchUps:
 			u.handleEvents(ctx)
 			u.config, u.waiting = true, append(u.waiting, c)
+			for _, id := range c.nodes {
+				u.nodes[id] = true
+			}
 			u.request()
 		case r := <-f.replies:
 			u.handleReply(ctx, r)
@@ -219,8 +228,8 @@ func (u *updater) handleReply(ctx context.Context, r reply) {
 		return
 	}
 	u.apply(ctx, r)
-	for _, done := range u.served {
-		close(done)
+	for _, c := range u.served {
+		close(c.done)
 	}
 	u.served = nil
 	if len(u.waiting) > 0 {
