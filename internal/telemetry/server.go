@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"berth/internal/health"
@@ -14,13 +15,19 @@ import (
 // Off is the address that turns the server of Serve off.
 const Off = "off"
 
-// Serve serves /metrics, /healthz and /readyz on addr until ctx ends. A process works without it: an address that is in use,
-// perhaps by another process of berth on the same host, is logged.
+// DefaultAddr is the address of a process without a setting.
+const DefaultAddr = "127.0.0.1:9464"
+
+// Serve serves /metrics, /healthz and /readyz on addr until ctx ends. Where another process of the host has the default address, such as
+// a development server, a free port replaces it. A process works without: another address that is in use is logged.
 func (t *Telemetry) Serve(ctx context.Context, addr string, probe *health.Probe, logger *slog.Logger) {
 	if addr == Off {
 		return
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) && addr == DefaultAddr {
+		l, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		logger.WarnContext(ctx, "metrics not served; set BERTH_METRICS_ADDR to a free address or to off", "addr", addr, "error", err)
 		return
