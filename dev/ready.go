@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/internal/devserver"
@@ -14,6 +16,11 @@ import (
 func announce(out io.Writer, o *options, boot time.Duration) error {
 	parts := slices.DeleteFunc(partNames(), func(p string) bool { return !o.runs(p) })
 	r := devserver.Ready{PID: os.Getpid(), Parts: parts, BootMs: boot.Milliseconds(), Database: o.Database.URL}
+	if file, ok := strings.CutPrefix(r.Database, "sqlite:"); ok {
+		if absolute, err := filepath.Abs(file); err == nil { // commands in other directories read it
+			r.Database = "sqlite:" + absolute
+		}
+	}
 	fields := map[string]struct {
 		label string
 		field *string

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,16 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"berth/internal/devserver"
 	"berth/internal/doctor"
 	"berth/internal/redisconn"
 	"berth/workflows"
 )
 
-type doctorCommand struct{ settings }
+type doctorCommand struct {
+	settings
+	DataDir string `help:"Check the development server that runs in this data directory, unless other servers are set." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
+}
 
 // Validate accepts all settings, because invalid ones are findings. kong would print the usage instead.
 func (c *doctorCommand) Validate() error { return nil }
@@ -22,7 +27,8 @@ func (c *doctorCommand) Validate() error { return nil }
 // Run prints the findings, and returns an error if berth would not work.
 func (c *doctorCommand) Run(ctx context.Context) error {
 	redisconn.LogTo(slog.New(slog.DiscardHandler)) // the findings state what matters
-	findings := doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)
+	findings := c.development()
+	findings = append(findings, doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)...)
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	for _, f := range findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, f.Subject, f.Text)
@@ -37,4 +43,27 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 		return errors.New("berth does not work with these settings and servers; see the errors above")
 	}
 	return nil
+}
+
+// defaultRedisAddr is the default of --redis-addr.
+const defaultRedisAddr = "127.0.0.1:6379"
+
+// development sets the addresses and the secret of the development server that runs in DataDir, unless a server is set. It returns a
+// finding then.
+func (c *doctorCommand) development() []doctor.Finding {
+	ready, err := devserver.Running(c.DataDir)
+	if err != nil || c.Redis.Addr != defaultRedisAddr || c.Temporal.Addr != defaultTemporalAddr || !c.Database.IsDefault() {
+		return nil
+	}
+	c.Redis.Addr = cmp.Or(ready.RedisAddr, c.Redis.Addr)
+	c.Temporal.Addr = cmp.Or(ready.TemporalAddr, c.Temporal.Addr)
+	c.Database.URL = cmp.Or(ready.Database, c.Database.URL)
+	if ready.ModelAddr != "" {
+		c.Model.LocalURL = cmp.Or(c.Model.LocalURL, "http://"+ready.ModelAddr+"/v1")
+	}
+	found := doctor.Finding{Level: doctor.OK, Subject: "settings", Text: "those of the development server in " + c.DataDir}
+	if err := c.ReadSecretFile(devserver.SecretFile(c.DataDir)); err != nil {
+		found = doctor.Finding{Level: doctor.Error, Subject: "settings", Text: err.Error()}
+	}
+	return []doctor.Finding{found}
 }

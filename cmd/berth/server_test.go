@@ -153,3 +153,33 @@ func TestDoctor_InvalidSetting_IsAFinding(t *testing.T) { // B7
 	require.Contains(t, texts[0], "BERTH_AUTH_SECRET): must have at least 32 bytes, got 5")
 	require.Contains(t, texts[0], "BERTH_HTTP_ADDR")
 }
+
+// Where make run serves, doctor checks its servers, whatever their ports are.
+func TestDoctor_DevelopmentServerRuns_ItsServersAreChecked(t *testing.T) { // FP6
+	t.Parallel()
+	dir, stop := develop(t)
+	require.NoError(t, devserver.Ready{
+		PID: 123, HTTPAddr: "127.0.0.1:8081", TemporalAddr: "127.0.0.1:7234", RedisAddr: "127.0.0.1:6380", ModelAddr: "127.0.0.1:8091", Database: "sqlite:/x/berth.db",
+	}.Write(dir))
+	parse := func(args ...string) *doctorCommand {
+		var cmd commands
+		k, err := kong.New(&cmd, enums())
+		require.NoError(t, err)
+		_, err = k.Parse(append([]string{"doctor", "--data-dir=" + dir}, args...))
+		require.NoError(t, err)
+		return &cmd.Doctor
+	}
+	c := parse()
+	found := c.development()
+	require.Equal(t, []doctor.Finding{{Level: doctor.OK, Subject: "settings", Text: "those of the development server in " + c.DataDir}}, found)
+	require.Equal(t, "127.0.0.1:6380", c.Redis.Addr)
+	require.Equal(t, "127.0.0.1:7234", c.Temporal.Addr)
+	require.Equal(t, "sqlite:/x/berth.db", c.Database.URL)
+	require.Equal(t, "http://127.0.0.1:8091/v1", c.Model.LocalURL)
+	require.Equal(t, devSecret, c.Identity.Secret())
+	for _, set := range []string{"--redis-addr=redis:6379", "--temporal-addr=temporal:7233", "--database=postgres://h/d"} {
+		require.Empty(t, parse(set).development(), "servers that are set are checked")
+	}
+	stop()
+	require.Empty(t, parse().development())
+}

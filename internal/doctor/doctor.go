@@ -17,7 +17,9 @@ import (
 
 	"berth/internal/config"
 	"berth/internal/ledger"
+	"berth/internal/llm"
 	"berth/internal/redisconn"
+	"berth/internal/signal"
 	"berth/internal/temporalconn"
 	"berth/lua"
 )
@@ -78,7 +80,7 @@ func (d *doctor) add(l Level, subject, advice, format string, args ...any) {
 }
 
 func (d *doctor) settings() {
-	checked := []error{d.cfg.Validate()}
+	checked := []error{d.cfg.Validate(), d.files()}
 	if !d.cfg.Identity.HasSecret() { // Validate accepts that, because not every process needs a secret
 		checked = append(checked, d.cfg.NeedSecret())
 	}
@@ -90,6 +92,19 @@ func (d *doctor) settings() {
 	if len(d.findings) == 0 {
 		d.add(OK, "settings", "", "valid")
 	}
+}
+
+// files returns what is wrong with files that a process reads at its start.
+func (d *doctor) files() error {
+	routing, err := llm.LoadConfig(d.cfg.Model.RoutingFile)
+	if err == nil && d.cfg.Model.Settings().Validate() == nil { // else Validate has named it
+		_, err = llm.NewCatalog(routing, d.cfg.Model.Settings())
+	}
+	if err != nil {
+		err = fmt.Errorf("--routing-file (BERTH_ROUTING_FILE): %w", err)
+	}
+	_, keysErr := signal.NewKeys(d.cfg.Signal.Keys, slog.New(slog.DiscardHandler))
+	return errors.Join(err, keysErr)
 }
 
 func (d *doctor) redis(ctx context.Context) {

@@ -94,3 +94,31 @@ func TestRun_OtherServers_StateWhatToChange(t *testing.T) { // B7
 	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1", "--database=sqlite:"+file), doctor.OK, "schema version 0; berth migrates it", "")
 	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1", "--database=postgres://127.0.0.1:1/berth"), doctor.Error, "", "BERTH_DATABASE")
 }
+
+// Files that a process refuses at its start are errors here, too.
+func TestRun_FileThatAProcessRefuses_IsNamed(t *testing.T) { // FP6
+	t.Parallel()
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "file.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	for name, c := range map[string]struct{ arg, want string }{
+		"no routing file":     {"--routing-file=/none.yaml", "BERTH_ROUTING_FILE"},
+		"a directory":         {"--routing-file=" + t.TempDir(), "BERTH_ROUTING_FILE"},
+		"not YAML":            {"--routing-file=" + file("{"), "BERTH_ROUTING_FILE"},
+		"empty":               {"--routing-file=" + file(""), "BERTH_ROUTING_FILE"},
+		"unknown field":       {"--routing-file=" + file("provider: {}"), "BERTH_ROUTING_FILE"},
+		"invalid URL":         {"--local-model-url=ftp://model", "local model simulator"},
+		"no keys of units":    {"--livekit-keys-file=/none", "BERTH_LIVEKIT_KEYS_FILE"},
+		"keys without format": {"--livekit-keys-file=" + file("hidden"), "BERTH_LIVEKIT_KEYS_FILE"},
+	} {
+		found := run(t, "settings", time.Now, "--redis-addr=127.0.0.1:1", c.arg)
+		require.True(t, doctor.Failed(found), name)
+		has(t, found, doctor.Error, c.want, "")
+		for _, f := range found {
+			require.NotContains(t, f.Text, "hidden", name)
+			require.NotEqual(t, "valid", f.Text, name)
+		}
+	}
+}
