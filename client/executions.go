@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"net/url"
 
@@ -40,6 +41,11 @@ func (c *Client) Execute(ctx context.Context, e ExecutionSpec) (AcceptedExecutio
 // Execution returns an execution's status, attempts and output.
 func (c *Client) Execution(ctx context.Context, id string) (berth.Execution, error) {
 	return fetch[berth.Execution](ctx, c, http.MethodGet, c.executionPath(id), nil)
+}
+
+// Executions yields the executions of all users, newest first and without outputs, for operators. Empty arguments match all.
+func (c *Client) Executions(ctx context.Context, userID string, status berth.ExecutionStatus) iter.Seq2[berth.Execution, error] {
+	return pages[berth.Execution](ctx, c, "/v1/executions", url.Values{"userId": {userID}, "status": {string(status)}}, "executions")
 }
 
 // CancelExecution requests the cancellation of an execution. The error has HTTP status 409 if it has already ended.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -82,6 +83,35 @@ func (c *Client) withdrawNode(ctx context.Context, nodeID string, generation int
 // Node returns a node's state as the server reports it.
 func (c *Client) Node(ctx context.Context, nodeID string) (berth.Node, error) {
 	return fetch[berth.Node](ctx, c, http.MethodGet, nodePath(nodeID), nil)
+}
+
+// Nodes yields the nodes that the token is for, by id; all of an operator. Empty arguments match all.
+func (c *Client) Nodes(ctx context.Context, kind berth.NodeKind, state berth.NodeState, poolID string) iter.Seq2[berth.Node, error] {
+	return pages[berth.Node](ctx, c, "/v1/nodes", url.Values{"kind": {string(kind)}, "state": {string(state)}, "pool": {poolID}}, "nodes")
+}
+
+// CordonNode assigns no new work to a node, and UncordonNode does again; it also cancels a drain.
+func (c *Client) CordonNode(ctx context.Context, nodeID string) (berth.NodeSettings, error) {
+	return c.orderNode(ctx, nodeID, "cordon", nil)
+}
+
+// UncordonNode is the reverse of CordonNode and DrainNode.
+func (c *Client) UncordonNode(ctx context.Context, nodeID string) (berth.NodeSettings, error) {
+	return c.orderNode(ctx, nodeID, "uncordon", nil)
+}
+
+// DrainNode assigns no new work to a node, and moves its conferences after the given time.
+func (c *Client) DrainNode(ctx context.Context, nodeID string, within time.Duration) (berth.NodeSettings, error) {
+	return c.orderNode(ctx, nodeID, "drain", map[string]int64{"withinMs": within.Milliseconds()})
+}
+
+// UndrainNode cancels the drain of a node.
+func (c *Client) UndrainNode(ctx context.Context, nodeID string) (berth.NodeSettings, error) {
+	return c.orderNode(ctx, nodeID, "undrain", nil)
+}
+
+func (c *Client) orderNode(ctx context.Context, nodeID, order string, body any) (berth.NodeSettings, error) {
+	return fetch[berth.NodeSettings](ctx, c, http.MethodPost, nodePath(nodeID)+"/"+order, body)
 }
 
 func nodePath(nodeID string) string { return "/v1/nodes/" + url.PathEscape(nodeID) }

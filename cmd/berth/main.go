@@ -29,11 +29,13 @@ var version = "dev"
 type commands struct {
 	API        apiCommand         `cmd:"" name:"api" help:"Serve the HTTP API and the page."`
 	Worker     workerCommand      `cmd:"" help:"Run workflows and activities from task queues."`
-	Node       nodeCommand        `cmd:"" help:"Run a node agent: register, run jobs with a driver, drain on stop."`
+	Node       nodeCommands       `cmd:"" help:"Run a node agent; list, cordon and drain nodes."`
 	Media      mediaCommand       `cmd:"" help:"Run a media unit agent: keep conferences on a media server."`
 	Token      tokenCommand       `cmd:"" help:"Issue a bearer token."`
 	Task       taskCommands       `cmd:"" help:"Submit, watch, get, list and cancel tasks."`
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
+	Pool       poolCommands       `cmd:"" help:"List and define pools."`
+	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`
 	Queue      queueCommands      `cmd:"" help:"List queues."`
 	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+)
+
+// Each command about nodes, pools and executions makes the call that it is named after.
+func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
+	t.Parallel()
+	requests := make(chan string, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body json.RawMessage
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		requests <- fmt.Sprintf("%s %s %s", r.Method, r.URL.RequestURI(), body)
+		w.Header().Set("Content-Type", "application/json")
+		lists := map[string]string{
+			"/v1/nodes": `{"nodes":[{"nodeId":"n"}]}`, "/v1/pools": `{"pools":[{"poolId":"p"}]}`, "/v1/executions": `{"executions":[{"executionId":"e"}]}`,
+		}
+		if list := lists[r.URL.Path]; list != "" && r.Method == http.MethodGet {
+			fmt.Fprint(w, list)
+			return
+		}
+		fmt.Fprint(w, `{"executionId":"e","status":"completed","output":1}`)
+	}))
+	defer srv.Close()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"node", "list", "--pool", "p", "--state", "ready"}, "GET /v1/nodes?pool=p&state=ready "},
+		{[]string{"node", "show", "a"}, "GET /v1/nodes/a "},
+		{[]string{"node", "cordon", "a"}, "POST /v1/nodes/a/cordon "},
+		{[]string{"node", "uncordon", "a"}, "POST /v1/nodes/a/uncordon "},
+		{[]string{"node", "drain", "a", "--within", "2s"}, `POST /v1/nodes/a/drain {"withinMs":2000}`},
+		{[]string{"node", "undrain", "a"}, "POST /v1/nodes/a/undrain "},
+		{[]string{"pool", "list"}, "GET /v1/pools? "},
+		{[]string{"pool", "show", "translate:en-es"}, "GET /v1/pools/translate:en-es "},
+		{[]string{"pool", "set", "p", "--capabilities", "echo", "--zone", "z"}, `PUT /v1/pools/p {"capabilities":["echo"],"zone":"z"}`},
+		{[]string{"pool", "delete", "a/b"}, "DELETE /v1/pools/a%2Fb "},
+		{[]string{"execution", "submit", "echo", "--id", "e", "--input", `{"a":1}`}, `POST /v1/executions {"executionId":"e","executor":"echo","input":{"a":1},"timeoutMs":300000,"deadlineMs":900000}`},
+		{[]string{"execution", "list", "--status", "running"}, "GET /v1/executions?status=running "},
+		{[]string{"execution", "show", "e"}, "GET /v1/executions/e "},
+		{[]string{"execution", "watch", "e"}, "GET /v1/executions/e "},
+		{[]string{"execution", "cancel", "e"}, "DELETE /v1/executions/e "},
+	} {
+		var cmd commands
+		k, err := kong.New(&cmd, enums(), kong.BindTo(t.Context(), (*context.Context)(nil)))
+		require.NoError(t, err)
+		parsed, err := k.Parse(append(c.args, "--url", srv.URL, "--token", "t"))
+		require.NoError(t, err, c.args)
+		require.NoError(t, parsed.Run(), c.args)
+		require.Equal(t, c.want, <-requests)
+	}
+	require.Equal(t, "-", nodeOrders(false, time.Time{}))
+	require.Contains(t, nodeOrders(true, time.Now()), "cordoned, drains until ")
+}
+
+// The agent keeps its command: without a subcommand, berth node runs it.
+func TestNode_FlagsWithoutSubcommand_RunTheAgent(t *testing.T) { // FP6
+	t.Parallel()
+	for _, args := range [][]string{
+		{"node", "--id", "n", "--capabilities", "translate:en-es", "--driver", "sim"}, {"node", "run", "--id", "n", "--driver", "sim"},
+	} {
+		var cmd commands
+		k, err := kong.New(&cmd, enums())
+		require.NoError(t, err)
+		parsed, err := k.Parse(args)
+		require.NoError(t, err)
+		require.Contains(t, parsed.Command(), "node run")
+		require.Equal(t, "n", cmd.Node.Run.ID)
+	}
+}
