@@ -19,7 +19,8 @@ var ownCodes = map[string][]berth.Code{
 	"bind-tenant":      {berth.CodeConflict},
 	"cancel-execution": {berth.CodeConflict, berth.CodeQueueFull, berth.CodeRateLimited},
 	"cancel-task":      {berth.CodeConflict, berth.CodeQueueFull, berth.CodeRateLimited},
-	"create-conference": {berth.CodeConflict, berth.CodeIdempotencyMismatch, berth.CodeQueueFull, berth.CodeRateLimited, berth.CodeUnitRefused,
+	"create-conference": {
+		berth.CodeConflict, berth.CodeIdempotencyMismatch, berth.CodeQueueFull, berth.CodeRateLimited, berth.CodeUnitRefused,
 		berth.CodeNoLicence, berth.CodeNoNode, berth.CodeNodeFull,
 	},
 	"create-link":            {berth.CodeEnded},

@@ -178,7 +178,7 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 	require.Equal(t, http.StatusConflict, put1.status, "Redis has lost the lease")
 }
 
-// slow returns an API process beside h that hardly ever reads the fleet by itself.
+// slow returns an API process beside h that hardly ever reads the fleet unprompted.
 func (h *harness) slow() *harness {
 	h.t.Helper()
 	f := fleet.New(h.scripts, fleet.Options{Settle: time.Hour})

@@ -27,6 +27,7 @@ type Source struct {
 
 // address and password are the settings of Source.
 func (s Source) address() secret.Secret { return secret.New("BERTH_DATABASE", s.URL, s.URLFile) }
+
 func (s Source) password() secret.Secret {
 	return secret.New("BERTH_DATABASE_PASSWORD", "", s.PasswordFile)
 }
