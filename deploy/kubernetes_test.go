@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -212,6 +213,12 @@ func TestKubernetes_Secrets_AreDocumented(t *testing.T) {
 			for _, v := range container.Env {
 				if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil {
 					needed[v.ValueFrom.SecretKeyRef.Name+" "+v.ValueFrom.SecretKeyRef.Key] = true
+				}
+				if dir, key := path.Split(v.Value); strings.HasSuffix(v.Name, "_FILE") { // a key of a secret that is mounted there
+					mount := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath+"/" == dir })
+					require.NotEqual(t, -1, mount, "%s: nothing is mounted at %s", v.Name, dir)
+					volume := slices.IndexFunc(w.pod.Spec.Volumes, func(o corev1.Volume) bool { return o.Name == container.VolumeMounts[mount].Name })
+					needed[w.pod.Spec.Volumes[volume].Secret.SecretName+" "+key] = true
 				}
 			}
 		}

@@ -31,7 +31,14 @@ func TestCommands_OfDeployments_AreValid(t *testing.T) {
 	kubernetesContainers(t, root, all)
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
+			mounted := map[string]string{
+				"BERTH_DATABASE_FILE": "postgres://berth:password@postgres/berth", "BERTH_REDIS_PASSWORD_FILE": "password", "BERTH_AUTH_SECRET_FILE": strings.Repeat("s", 32),
+			}
 			for variable, value := range c.env {
+				if secret, ok := mounted[variable]; ok {
+					value = filepath.Join(t.TempDir(), "secret")
+					require.NoError(t, os.WriteFile(value, []byte(secret), 0o600))
+				}
 				t.Setenv(variable, value)
 			}
 			parser, err := kong.New(&commands{}, kong.Name("berth"), enums())

@@ -136,11 +136,12 @@ func openPostgres(dsn string, src Source) (*Ledger, error) {
 		return nil, berth.Invalid("database", "invalid PostgreSQL address").With(err)
 	}
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, postgresDial)
-	db := sql.OpenDB(src.connector(*cfg))
+	connector := src.connector(*cfg)
+	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(postgresConns)
 	db.SetMaxIdleConns(postgresConns)
 	db.SetConnMaxIdleTime(5 * time.Minute)
-	probe := stdlib.OpenDB(*cfg)
+	probe := sql.OpenDB(connector)
 	probe.SetMaxOpenConns(1)
 	return &Ledger{write: db, read: db, probe: probe, dialect: dialect{
 		name: "postgres", forUpdate: " FOR UPDATE", nowMillis: "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	secrets "berth/internal/secret" // the tests have a secret
+	keyfile "berth/internal/secret" // this package and its tests have secrets
 )
 
 // Validate returns an error for keys that cannot be sent and for files that cannot be used. It names the setting.
@@ -41,12 +41,12 @@ func (s Settings) key(name string) (key, setting string, err error) {
 	return key, from.Setting(), err
 }
 
-func (s Settings) single(name string) secrets.Secret {
-	return secrets.New(name, s.Keys[name], s.KeyFiles[name])
+func (s Settings) single(name string) keyfile.Secret {
+	return keyfile.New(name, s.Keys[name], s.KeyFiles[name])
 }
 
-func (s Settings) keysFile() secrets.Secret {
-	return secrets.NewLines("BERTH_PROVIDER_KEYS", "", s.KeysFile)
+func (s Settings) keysFile() keyfile.Secret {
+	return keyfile.NewLines("BERTH_PROVIDER_KEYS", "", s.KeysFile)
 }
 
 // several returns the keys of KeysFile by the names of their settings. Empty lines and those that begin with # are skipped; export and
@@ -78,7 +78,7 @@ func (s Settings) several() (map[string]string, error) {
 	return keys, nil
 }
 
-func read(from secrets.Secret) (string, error) {
+func read(from keyfile.Secret) (string, error) {
 	key, err := from.Read()
 	if err != nil {
 		return "", err
@@ -87,7 +87,7 @@ func read(from secrets.Secret) (string, error) {
 }
 
 // checkKey returns a key without spaces around it.
-func checkKey(from secrets.Secret, key string) (string, error) {
+func checkKey(from keyfile.Secret, key string) (string, error) {
 	key = strings.TrimSpace(key)
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", from.Invalid("contains characters that are not allowed in an API key")

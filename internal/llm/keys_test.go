@@ -27,7 +27,7 @@ func TestKeys_FilesChange_NextCallUsesThem(t *testing.T) { // FM6
 		return ep
 	}
 	require.Equal(t, "first", call().key)
-	require.Contains(t, call().keyMessage(), "DEEPSEEK_API_KEY_FILE")
+	require.Equal(t, "DEEPSEEK_API_KEY_FILE", call().keySetting)
 	write(one, "second\r\n")
 	require.Equal(t, "second", call().key)
 	write(several, "OTHER=x\r\n DEEPSEEK_API_KEY = third = 3 \r\n")
@@ -35,7 +35,7 @@ func TestKeys_FilesChange_NextCallUsesThem(t *testing.T) { // FM6
 	require.ErrorContains(t, err, "check BERTH_PROVIDER_KEYS_FILE", "a key has no spaces")
 	write(several, "OTHER=x\r\n DEEPSEEK_API_KEY = third=3 \r\n")
 	require.Equal(t, "third=3", call().key)
-	require.Contains(t, call().keyMessage(), "DEEPSEEK_API_KEY in BERTH_PROVIDER_KEYS_FILE")
+	require.Equal(t, "DEEPSEEK_API_KEY in BERTH_PROVIDER_KEYS_FILE", call().keySetting)
 
 	write(several, "export DEEPSEEK_API_KEY=\"fourth\"\n")
 	require.Equal(t, "fourth", call().key)
