@@ -33,7 +33,7 @@ var ownCodes = map[string][]berth.Code{
 	"finalize-turn":          {berth.CodeTurnFinalized, berth.CodeQueueFull, berth.CodeRateLimited},
 	"get-asset":              {berth.CodeErased},
 	"get-conference-info":    {berth.CodeConflict},
-	"get-execution":          {berth.CodeQueueFull, berth.CodeRateLimited},
+	"get-execution":          {berth.CodeConflict, berth.CodeQueueFull, berth.CodeRateLimited},
 	"get-task":               {berth.CodeConflict},
 	"get-turn":               {berth.CodeQueueFull, berth.CodeRateLimited},
 	"heartbeat-node":         {berth.CodeConflict},
@@ -49,7 +49,7 @@ var ownCodes = map[string][]berth.Code{
 	"signal-v1":              {berth.CodeUnauthenticated},
 	"signal-v1-validate":     {berth.CodeUnauthenticated},
 	"signal-validate":        {berth.CodeUnauthenticated},
-	"submit-execution":       {berth.CodeConflict, berth.CodeIdempotencyMismatch, berth.CodeQueueFull, berth.CodeRateLimited, berth.CodeNoNode},
+	"submit-execution":       {berth.CodeConflict, berth.CodeIdempotencyMismatch, berth.CodeQueueFull, berth.CodeRateLimited, berth.CodeNoNode, berth.CodeNodeFull},
 	"submit-task":            {berth.CodeConflict, berth.CodeIdempotencyMismatch, berth.CodeQueueFull, berth.CodeRateLimited, berth.CodeNotServed},
 	"task-events":            {berth.CodeConflict},
 }
