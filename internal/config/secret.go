@@ -55,7 +55,7 @@ func (m Model) validate(bad func(flag, env, format string, args ...any)) {
 
 // badSecret adds the problems of secrets, each with its flag.
 func badSecret(bad func(flag, env, format string, args ...any), err error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the parts of errors.Join
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // of errors.Join
 		for _, e := range joined.Unwrap() {
 			badSecret(bad, e)
 		}

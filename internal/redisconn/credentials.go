@@ -60,7 +60,7 @@ func refused(err error) bool {
 	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH")
 }
 
-// DialHook, ProcessHook and ProcessPipelineHook make Options a hook of go-redis that names the setting of a password that the server
+// DialHook is part of redis.Hook: with the next two methods, Options is a hook of go-redis that names the setting of a password that the server
 // refuses.
 func (o Options) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
