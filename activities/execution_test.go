@@ -331,6 +331,14 @@ func TestAssignNode_Readmit_OnlyWithoutAnotherNode(t *testing.T) { // S8
 			require.Eventually(t, func() bool { return len(e.Fleet.Snapshot().Nodes["n2"].Unavailable) > 0 }, 10*time.Second, time.Millisecond)
 		}, true, ""},
 		"another one has other capabilities": {func(t *testing.T, e *Executions) { e.engine(t, "n2", 1, "ocr") }, true, ""},
+		"another one declares other services": {func(t *testing.T, e *Executions) {
+			_, err := e.Scripts.RegisterNode(t.Context(), berth.NodeSpec{
+				ID: "n2", Kind: berth.NodeEngine, MaxConcurrentJobs: 1, Capabilities: []string{"resize"}, Services: []string{"other"},
+				Incarnation: berth.Incarnation{Host: "n2", PID: 1, StartedAt: 1},
+			}, lua.Registration{})
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return len(e.Fleet.Snapshot().Nodes["n2"].Services) > 0 }, 10*time.Second, time.Millisecond)
+		}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -339,6 +347,7 @@ func TestAssignNode_Readmit_OnlyWithoutAnotherNode(t *testing.T) { // S8
 			c.others(t, e)
 			in := assignment("e1", "resize")
 			in.Attempt, in.Failed, in.Readmit = 2, []workflows.NodeRef{{NodeID: "n1", Generation: generation}}, c.readmit
+			in.Where.Services = []string{"vips"} // n1 declares none, so it is not demanded of it
 			reply, err := e.AssignNode(t.Context(), in)
 			if c.code != "" {
 				requireRefused(t, err, c.code)

@@ -108,8 +108,14 @@ func hasOther(now *fleet.Snapshot, r Request) bool {
 	c := choice(now, pool, r, r.Failed)
 	return slices.ContainsFunc(now.Matching(pool), func(id string) bool {
 		n := now.Nodes[id]
-		return (n.Excluded == "" || n.Excluded == berth.ExcludeFull) && !slices.Contains(c.Excluded, id) &&
-			!slices.ContainsFunc(c.Services, func(service string) bool { _, marked := n.Unavailable[service]; return marked })
+		if n.Excluded != "" && n.Excluded != berth.ExcludeFull || slices.Contains(c.Excluded, id) {
+			return false
+		}
+		return !slices.ContainsFunc(slices.Concat(c.Services, c.Needed, c.Named), func(service string) bool {
+			_, marked := n.Unavailable[service]
+			demanded := slices.Contains(c.Needed, service) || len(n.Services) > 0 && slices.Contains(c.Named, service)
+			return marked || demanded && !slices.Contains(n.Services, service)
+		})
 	})
 }
 
