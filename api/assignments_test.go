@@ -273,7 +273,12 @@ func TestRenew_RedisLostData_PoolAndCapacityChecked(t *testing.T) { // L12, B8
 	t.Parallel()
 	h := newHarness(t)
 	g := h.join("n2", with("maxConcurrentJobs", 2), with("capabilities", []string{"translate:en-es", "gpu"}))
-	held := h.assign(doc{"leaseId": "l1", "requiredCapabilities": []string{"gpu", "translate:en-es"}}).json(t)
+	var first answer
+	require.Eventually(t, func() bool {
+		first = h.assign(doc{"leaseId": "l1", "requiredCapabilities": []string{"gpu", "translate:en-es"}})
+		return first.status == http.StatusOK
+	}, waitLimit, 20*time.Millisecond, "the process has read the node")
+	held := first.json(t)
 	require.Equal(t, "n2", held["nodeId"])
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
 	now := h.join("n2", with("maxConcurrentJobs", 2), with("capabilities", []string{"translate:en-es", "gpu"}), with("previousGeneration", g))

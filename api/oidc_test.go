@@ -89,7 +89,9 @@ func TestOIDC_NodeAndTenantClaims_AreEnforced(t *testing.T) { // B8
 		return h.call(http.MethodPost, "/v1/executions", token, doc{"executor": "echo", "poolId": "own"})
 	}
 	require.Equal(t, http.StatusAccepted, execute("org_1").status)
-	require.Equal(t, berth.CodeNoNode, execute("org_2").problem.Code)
+	hidden := execute("org_2").problem
+	require.Equal(t, berth.CodeInvalid, hidden.Code, "as a pool that does not exist")
+	require.Equal(t, "poolId", hidden.Field)
 }
 
 func TestOIDC_ProviderUnavailable_Returns503(t *testing.T) { // X5

@@ -78,7 +78,7 @@ func TestAttempt_NewerAttemptBegan_OlderRejected(t *testing.T) {
 		startCall(t, l, task, 0, old.Fence)
 		startCall(t, l, task, 0, old.Fence)
 		now := begin(t, l, task, 0)
-		require.Equal(t, Attempt{Fence: old.Fence + 1, Called: true}, now)
+		require.Equal(t, Attempt{Fence: old.Fence + 1, Called: true, Bought: 1}, now, "the call of the lost attempt counts")
 		startCall(t, l, task, 0, now.Fence)
 		require.Equal(t, []AuditEvent{AuditEnqueue, AuditStart}, events(t, l, task.ID), "one start entry per step")
 
