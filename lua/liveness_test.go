@@ -44,20 +44,20 @@ func pickOne[T any](t *rapid.T, name string, items []T) T {
 	return items[rapid.IntRange(0, len(items)-1).Draw(t, name)]
 }
 
-func depotProperty(t *testing.T, replace ...string) func(*rapid.T) string {
+func poolRoomProperty(t *testing.T, replace ...string) func(*rapid.T) string {
 	o := newOwnTime(t, replace...)
 	return func(t *rapid.T) string {
-		d := newDepot(t, o)
+		d := newPoolRoom(t, o)
 		t.Repeat(d.actions())
 		d.drain()
 		return d.wrong
 	}
 }
 
-func marketProperty(t *testing.T, replace ...string) func(*rapid.T) string {
+func modelRoomProperty(t *testing.T, replace ...string) func(*rapid.T) string {
 	o := newOwnTime(t, append(slices.Clone(fewAhead), replace...)...)
 	return func(t *rapid.T) string {
-		m := newMarket(t, o)
+		m := newModelRoom(t, o)
 		t.Repeat(m.actions())
 		m.drain()
 		return m.wrong
@@ -67,7 +67,7 @@ func marketProperty(t *testing.T, replace ...string) func(*rapid.T) string {
 // FA1, P20: whatever happens, a model that could grant a slot to a task that waits does so within one sweep, and no limit is exceeded.
 func TestRoom_AnySequenceOfActions_NeverIdleWhileEligibleWaits(t *testing.T) {
 	t.Parallel()
-	check(t, sequences, marketProperty(t))
+	check(t, sequences, modelRoomProperty(t))
 }
 
 // This verifies the test above.
@@ -81,7 +81,7 @@ func TestRoom_BrokenVariants_AreIdle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			findFault(t, 300, marketProperty(t, replace...))
+			findFault(t, 300, modelRoomProperty(t, replace...))
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestRoom_BrokenVariants_AreIdle(t *testing.T) {
 // P20: whatever happens, a node that could serve an execution that waits does so within one sweep, and no node has more work than slots.
 func TestHandover_AnySequenceOfActions_NeverIdleWhileEligibleWaits(t *testing.T) {
 	t.Parallel()
-	check(t, sequences, depotProperty(t))
+	check(t, sequences, poolRoomProperty(t))
 }
 
 // This verifies the test above.
@@ -102,7 +102,7 @@ func TestHandover_BrokenVariants_AreIdle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			findFault(t, 300, depotProperty(t, replace...))
+			findFault(t, 300, poolRoomProperty(t, replace...))
 		})
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // actions are what happens, in any order. Each one that happens more often has another line.
-func (m *market) actions() map[string]func(*rapid.T) {
+func (m *modelRoom) actions() map[string]func(*rapid.T) {
 	flip := func(name string) bool { return rapid.Bool().Draw(m.t, name) }
 	callOne := func(*rapid.T) {
 		w := pickOne(m.t, "task", m.in(promoted))
@@ -40,7 +40,7 @@ func (m *market) actions() map[string]func(*rapid.T) {
 	}
 	cancelAll := func(*rapid.T) { // of a user
 		m.act()
-		model, user := m.model(), rapid.SampledFrom(marketUsers).Draw(m.t, "user")
+		model, user := m.model(), rapid.SampledFrom(roomUsers).Draw(m.t, "user")
 		only := rapid.SampledFrom([]step{waits, promoted, calls, calls, calls, holds}).Draw(m.t, "step")
 		m.logf("cancelled: those of %s in %s, %d", user, model, only)
 		for _, w := range m.in(only) {
@@ -138,7 +138,7 @@ func (m *market) actions() map[string]func(*rapid.T) {
 		},
 		"aside": func(*rapid.T) { // what is remembered of users at their limits expires
 			m.logf("set-aside models forgotten")
-			for _, u := range marketUsers {
+			for _, u := range roomUsers {
 				m.ok(m.s.Redis().Del(context.Background(), m.s.Keys().UserSlots(u)+":aside").Err())
 			}
 		},

@@ -14,10 +14,10 @@ import (
 )
 
 // holders reads which leases hold a slot of each model.
-func (m *market) holders() map[string][]string {
+func (m *modelRoom) holders() map[string][]string {
 	cmds := map[string]*redis.StringSliceCmd{}
 	_, err := m.s.Redis().Pipelined(context.Background(), func(p redis.Pipeliner) error {
-		for _, model := range marketModels {
+		for _, model := range roomModels {
 			cmds[model] = p.ZRangeByScore(context.Background(), m.s.Keys().ModelHolders(model), &redis.ZRangeBy{
 				Min: "(" + strconv.FormatInt(m.now.UnixMilli(), 10), Max: "+inf",
 			})
@@ -32,14 +32,14 @@ func (m *market) holders() map[string][]string {
 	return held
 }
 
-func (m *market) room(model string) lua.Room {
+func (m *modelRoom) room(model string) lua.Room {
 	room, err := m.s.ReadRoom(context.Background(), model, m.limits[model], 0)
 	m.ok(err)
 	return room
 }
 
 // used counts the slots of a user, and those of the provider.
-func (m *market) used(held map[string][]string) (users map[string]int, provider int) {
+func (m *modelRoom) used(held map[string][]string) (users map[string]int, provider int) {
 	users = map[string]int{}
 	for model, leases := range held {
 		for _, l := range leases {
@@ -54,7 +54,7 @@ func (m *market) used(held map[string][]string) (users map[string]int, provider 
 
 // checkCaps verifies that the last action has granted nothing beyond a limit. Lower limits than before revoke nothing, and holders restore
 // their slots after a loss.
-func (m *market) checkCaps() {
+func (m *modelRoom) checkCaps() {
 	held := m.holders()
 	users, provider := m.used(held)
 	for model, leases := range held {
@@ -82,10 +82,10 @@ func (m *market) checkCaps() {
 }
 
 // idle returns for each model that could grant a slot a task that waits for it and whose user is below the limit.
-func (m *market) idle() map[string]*work {
+func (m *modelRoom) idle() map[string]*work {
 	found := map[string]*work{}
 	users, provider := m.used(m.held)
-	for _, model := range marketModels {
+	for _, model := range roomModels {
 		room, limits := m.room(model), m.limits[model]
 		if room.Paused || room.Stopped > 0 || len(m.held[model]) >= room.Cap || limits.ProviderCap > 0 && provider >= limits.ProviderCap {
 			continue
@@ -100,7 +100,7 @@ func (m *market) idle() map[string]*work {
 }
 
 // round is a second with one sweep, in which each workflow is signalled and makes its call.
-func (m *market) round() {
+func (m *modelRoom) round() {
 	m.pass(time.Second)
 	m.current = m.callers[0]
 	m.sweep()
@@ -120,12 +120,12 @@ func (m *market) round() {
 
 // drain verifies that no model that could grant a slot is idle for longer than one sweep, while calls end one after the other, until all
 // have ended.
-func (m *market) drain() {
+func (m *modelRoom) drain() {
 	for _, c := range m.callers {
 		c.stopped = false
 	}
 	m.current = m.callers[0]
-	for _, model := range marketModels {
+	for _, model := range roomModels {
 		if rapid.Bool().Draw(m.t, "resumed") {
 			l := m.set[model]
 			l.Paused, l.Cap = false, nil

@@ -10,7 +10,7 @@ import (
 )
 
 // actions are what happens, in any order. Each one that happens more often has another line.
-func (d *depot) actions() map[string]func(*rapid.T) {
+func (d *poolRoom) actions() map[string]func(*rapid.T) {
 	release := func(t *rapid.T) {
 		e := pickOne(t, "execution", d.in(holds))
 		d.logf("%s ends on %s", e.ID(), e.slot.NodeID)

@@ -48,13 +48,13 @@ type caller struct {
 }
 
 var (
-	marketModels = []string{"m0", "m1", "m2"} // the first two share a provider
-	marketUsers  = []string{"a", "b", "c"}
-	marketQueues = []berth.Queue{paidStream, freeBatch}
+	roomModels = []string{"m0", "m1", "m2"} // the first two share a provider
+	roomUsers  = []string{"a", "b", "c"}
+	roomQueues = []berth.Queue{paidStream, freeBatch}
 )
 
-// market is a few models, whose users have more tasks than they may call at the same time, and a few processes, any of which dies.
-type market struct {
+// modelRoom is a few models, whose users have more tasks than they may call at the same time, and a few processes, any of which dies.
+type modelRoom struct {
 	*ownTime
 	t       *rapid.T
 	limits  map[string]lua.ModelLimits
@@ -72,8 +72,8 @@ type market struct {
 	log             []string
 }
 
-func newMarket(t *rapid.T, o *ownTime) *market {
-	m := &market{ownTime: o, t: t, limits: map[string]lua.ModelLimits{}, set: map[string]lua.OperatorLimits{}}
+func newModelRoom(t *rapid.T, o *ownTime) *modelRoom {
+	m := &modelRoom{ownTime: o, t: t, limits: map[string]lua.ModelLimits{}, set: map[string]lua.OperatorLimits{}}
 	o.now = time.Unix(2_000_000_000, 0)
 	m.flush(t)
 	m.users, m.provider = rapid.IntRange(0, 5).Draw(t, "users limited") > 0, rapid.Bool().Draw(t, "provider limited")
@@ -87,25 +87,25 @@ func newMarket(t *rapid.T, o *ownTime) *market {
 	return m
 }
 
-func (m *market) logf(format string, args ...any) {
+func (m *modelRoom) logf(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf(format, args...))
 }
 
 // failf records what is wrong, once.
-func (m *market) failf(format string, args ...any) {
+func (m *modelRoom) failf(format string, args ...any) {
 	if m.wrong == "" {
 		m.wrong = strings.Join(m.log, "\n") + "\n" + fmt.Sprintf(format, args...)
 	}
 }
 
-func (m *market) ok(err error) {
+func (m *modelRoom) ok(err error) {
 	m.t.Helper()
 	require.NoError(m.t, err)
 }
 
-func (m *market) model() string { return rapid.SampledFrom(marketModels).Draw(m.t, "model") }
+func (m *modelRoom) model() string { return rapid.SampledFrom(roomModels).Draw(m.t, "model") }
 
-func (m *market) live() (live []*caller) {
+func (m *modelRoom) live() (live []*caller) {
 	for _, c := range m.callers {
 		if !c.stopped {
 			live = append(live, c)
@@ -115,12 +115,12 @@ func (m *market) live() (live []*caller) {
 }
 
 // act makes a process that runs the current one.
-func (m *market) act() *caller {
+func (m *modelRoom) act() *caller {
 	m.current = pickOne(m.t, "process", m.live())
 	return m.current
 }
 
-func (m *market) in(steps ...step) (found []*work) {
+func (m *modelRoom) in(steps ...step) (found []*work) {
 	for _, w := range m.works {
 		if slices.Contains(steps, w.step) {
 			found = append(found, w)
@@ -129,7 +129,7 @@ func (m *market) in(steps ...step) (found []*work) {
 	return found
 }
 
-func (m *market) of(c *caller, steps ...step) (found []*work) {
+func (m *modelRoom) of(c *caller, steps ...step) (found []*work) {
 	for _, w := range m.in(steps...) {
 		if w.by == c {
 			found = append(found, w)
@@ -138,18 +138,18 @@ func (m *market) of(c *caller, steps ...step) (found []*work) {
 	return found
 }
 
-func (m *market) times() lua.SlotTimes {
+func (m *modelRoom) times() lua.SlotTimes {
 	return lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}
 }
 
-func (m *market) entryCall(w *work) lua.EntryCall {
+func (m *modelRoom) entryCall(w *work) lua.EntryCall {
 	return lua.EntryCall{Entry: w.Entry, Limits: m.limits[w.Model], Times: m.times()}
 }
 
-func (m *market) configure() {
+func (m *modelRoom) configure() {
 	user := rapid.IntRange(1, 3).Draw(m.t, "slots of a user")
 	provider := rapid.IntRange(1, 3).Draw(m.t, "slots of the provider")
-	for i, name := range marketModels {
+	for i, name := range roomModels {
 		l := lua.ModelLimits{Cap: rapid.IntRange(0, 3).Draw(m.t, "cap"), RPM: rapid.SampledFrom([]int{0, 0, 0, 60}).Draw(m.t, "requests per minute")}
 		if m.users {
 			l.UserCap = user
@@ -165,14 +165,14 @@ func (m *market) configure() {
 	m.logf("configured: %v", m.limits)
 }
 
-func (m *market) start() {
+func (m *modelRoom) start() {
 	m.number++
 	m.callers = append(m.callers, &caller{id: "p" + strconv.Itoa(m.number)})
 }
 
-func (m *market) enter() {
+func (m *modelRoom) enter() {
 	m.act()
-	model, user, queue := m.model(), rapid.SampledFrom(marketUsers).Draw(m.t, "user"), rapid.SampledFrom(marketQueues).Draw(m.t, "queue")
+	model, user, queue := m.model(), rapid.SampledFrom(roomUsers).Draw(m.t, "user"), rapid.SampledFrom(roomQueues).Draw(m.t, "queue")
 	left := rapid.SampledFrom([]time.Duration{time.Hour, time.Hour, 3 * time.Second}).Draw(m.t, "left")
 	for range rapid.IntRange(1, 6).Draw(m.t, "tasks") {
 		m.number++
@@ -186,7 +186,7 @@ func (m *market) enter() {
 	m.logf("%s enters: %s %s %s until %s", m.current.id, model, user, queue, left)
 }
 
-func (m *market) enterOne(w *work, order int64) {
+func (m *modelRoom) enterOne(w *work, order int64) {
 	now, err := m.s.EnterTask(context.Background(), m.entryCall(w), w.deadline.Sub(m.now), order)
 	m.ok(err)
 	if w.step = waits; now {
@@ -195,7 +195,7 @@ func (m *market) enterOne(w *work, order int64) {
 }
 
 // deliver lets a process signal the workflows of the promotions that it got. Where it fails, another one does later.
-func (m *market) deliver(c *caller, fails bool) {
+func (m *modelRoom) deliver(c *caller, fails bool) {
 	m.current = c
 	type outcome struct{ signalled, gone []string }
 	outcomes := map[string]outcome{}
@@ -224,7 +224,7 @@ func (m *market) deliver(c *caller, fails bool) {
 }
 
 // call makes the call of a promoted task.
-func (m *market) call(w *work) {
+func (m *modelRoom) call(w *work) {
 	w.by, w.place = m.current, ""
 	w.attempts++
 	w.lease = lua.Lease{Process: w.by.id, Queue: w.Queue, UserID: w.Task.UserID, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
@@ -232,7 +232,7 @@ func (m *market) call(w *work) {
 	m.acquire(w)
 }
 
-func (m *market) acquire(w *work) {
+func (m *modelRoom) acquire(w *work) {
 	m.current = w.by
 	r, err := m.s.AcquireSlot(context.Background(), lua.SlotCall{
 		Model: w.Model, Limits: m.limits[w.Model], Lease: w.lease, Place: w.place, Entry: w.ID(), Times: m.times(),
@@ -241,14 +241,14 @@ func (m *market) acquire(w *work) {
 	m.replied(w, r)
 }
 
-func (m *market) replied(w *work, r lua.SlotReply) {
+func (m *modelRoom) replied(w *work, r lua.SlotReply) {
 	if w.place = r.Place; r.Code != lua.SlotWaiting {
 		w.step, w.until = holds, m.now.Add(lua.ModelLease)
 	}
 }
 
 // claim claims what was granted to the calls of processes that run.
-func (m *market) claim() {
+func (m *modelRoom) claim() {
 	for _, w := range m.in(calls) {
 		if !w.by.stopped && slices.Contains(m.held[w.Model], w.lease) {
 			m.acquire(w)
@@ -257,11 +257,11 @@ func (m *market) claim() {
 }
 
 // renew renews all leases of a process.
-func (m *market) renew(c *caller) {
+func (m *modelRoom) renew(c *caller) {
 	m.current = c
 	var models []lua.ModelLeases
 	var entries [][]*work
-	for _, model := range marketModels {
+	for _, model := range roomModels {
 		l, all := lua.ModelLeases{Model: model, Limits: m.limits[model]}, []*work{}
 		for _, w := range m.of(c, holds) {
 			if !m.now.Before(w.until) {
@@ -294,7 +294,7 @@ func (m *market) renew(c *caller) {
 	}
 }
 
-func (m *market) release(w *work) {
+func (m *modelRoom) release(w *work) {
 	m.current = w.by
 	w.step = ended
 	_, _, err := m.s.ReleaseSlot(context.Background(), w.Model, m.limits[w.Model], m.times(), w.lease)
@@ -302,7 +302,7 @@ func (m *market) release(w *work) {
 }
 
 // end ends a task without a result.
-func (m *market) end(w *work) {
+func (m *modelRoom) end(w *work) {
 	switch w.step {
 	case waits, promoted:
 		w.step = ended
@@ -318,7 +318,7 @@ func (m *market) end(w *work) {
 }
 
 // pass lets time pass, in which processes renew their leases and deadlines are reached.
-func (m *market) pass(d time.Duration) {
+func (m *modelRoom) pass(d time.Duration) {
 	for d > 0 {
 		one := min(d, time.Second)
 		d -= one
@@ -335,18 +335,18 @@ func (m *market) pass(d time.Duration) {
 	}
 }
 
-func (m *market) setLimits(model string, l lua.OperatorLimits) {
+func (m *modelRoom) setLimits(model string, l lua.OperatorLimits) {
 	m.set[model] = l
 	_, err := m.s.SetModelLimits(context.Background(), model, m.times(), l)
 	m.ok(err)
 }
 
-func (m *market) sweep() {
-	m.ok(m.s.SweepEntries(context.Background(), marketModels, func(model string) lua.ModelLimits { return m.limits[model] }, m.times()))
+func (m *modelRoom) sweep() {
+	m.ok(m.s.SweepEntries(context.Background(), roomModels, func(model string) lua.ModelLimits { return m.limits[model] }, m.times()))
 }
 
 // kill ends a process. Its calls are made again by others.
-func (m *market) kill(c *caller) {
+func (m *modelRoom) kill(c *caller) {
 	for _, w := range m.of(c, calls, holds) {
 		w.step = promoted
 	}
@@ -354,9 +354,9 @@ func (m *market) kill(c *caller) {
 	m.start()
 }
 
-func (m *market) lose() {
+func (m *modelRoom) lose() {
 	m.flush(m.t)
-	for _, model := range marketModels {
+	for _, model := range roomModels {
 		m.setLimits(model, m.set[model])
 	}
 	for _, w := range m.in(waits, promoted) {

@@ -16,8 +16,8 @@ import (
 	"berth/lua"
 )
 
-// errand is an execution. It is in one of the steps waits, holds and ended.
-type errand struct {
+// waitingExecution is an execution. It is in one of the steps waits, holds and ended.
+type waitingExecution struct {
 	lua.Queued
 	step     step
 	pool     string
@@ -46,28 +46,28 @@ func (m *machine) canServe(pool string) bool {
 	return true
 }
 
-// depotPools are the pools: the last one has no indexes.
-var depotPools = []string{"a", "b", "a+b"}
+// roomPools are the pools: the last one has no indexes.
+var roomPools = []string{"a", "b", "a+b"}
 
-// depotTimes are those of the nodes.
-var depotTimes = berth.NodeTimes{Heartbeat: 10 * time.Second, Suspect: 25 * time.Second, Death: 40 * time.Second}
+// poolRoomTimes are those of the nodes.
+var poolRoomTimes = berth.NodeTimes{Heartbeat: 10 * time.Second, Suspect: 25 * time.Second, Death: 40 * time.Second}
 
-// depot is a few nodes in pools that share them, with more executions than slots, and a process that hands over nodes.
-type depot struct {
+// poolRoom is a few nodes in pools that share them, with more executions than slots, and a process that hands over nodes.
+type poolRoom struct {
 	*ownTime
-	t        *rapid.T
-	machines []*machine
-	errands  []*errand
-	inbox    []string
-	number   int
-	held     map[string][]string // by node, at the last check
-	holding  map[string]bool     // leases that executions had then
-	wrong    string
-	log      []string
+	t          *rapid.T
+	machines   []*machine
+	executions []*waitingExecution
+	inbox      []string
+	number     int
+	held       map[string][]string // by node, at the last check
+	holding    map[string]bool     // leases that executions had then
+	wrong      string
+	log        []string
 }
 
-func newDepot(t *rapid.T, o *ownTime) *depot {
-	d := &depot{ownTime: o, t: t}
+func newPoolRoom(t *rapid.T, o *ownTime) *poolRoom {
+	d := &poolRoom{ownTime: o, t: t}
 	o.now = time.Unix(2_000_000_000, 0)
 	d.flush(t)
 	o.s.OnHandover(func(waiters []string) { d.inbox = append(d.inbox, waiters...) })
@@ -83,22 +83,24 @@ func newDepot(t *rapid.T, o *ownTime) *depot {
 	return d
 }
 
-func (d *depot) logf(format string, args ...any) { d.log = append(d.log, fmt.Sprintf(format, args...)) }
+func (d *poolRoom) logf(format string, args ...any) {
+	d.log = append(d.log, fmt.Sprintf(format, args...))
+}
 
 // failf records what is wrong, once.
-func (d *depot) failf(format string, args ...any) {
+func (d *poolRoom) failf(format string, args ...any) {
 	if d.wrong == "" {
 		d.wrong = strings.Join(d.log, "\n") + "\n" + fmt.Sprintf(format, args...)
 	}
 }
 
-func (d *depot) ok(err error) {
+func (d *poolRoom) ok(err error) {
 	d.t.Helper()
 	require.NoError(d.t, err)
 }
 
-func (d *depot) in(steps ...step) (found []*errand) {
-	for _, e := range d.errands {
+func (d *poolRoom) in(steps ...step) (found []*waitingExecution) {
+	for _, e := range d.executions {
 		if slices.Contains(steps, e.step) {
 			found = append(found, e)
 		}
@@ -106,14 +108,14 @@ func (d *depot) in(steps ...step) (found []*errand) {
 	return found
 }
 
-func (d *depot) register(m *machine) {
+func (d *poolRoom) register(m *machine) {
 	r, err := d.s.RegisterNode(context.Background(), m.NodeSpec, lua.Registration{Previous: m.generation})
 	d.ok(err)
 	m.generation, m.beaten = r.Generation, d.now
 }
 
 // restart starts the process of a node again, without the work that it had.
-func (d *depot) restart(m *machine) {
+func (d *poolRoom) restart(m *machine) {
 	m.running = true
 	m.Incarnation.PID++
 	d.register(m)
@@ -125,7 +127,7 @@ func (d *depot) restart(m *machine) {
 }
 
 // beat sends a heartbeat, or registers again where Redis does not know the node.
-func (d *depot) beat(m *machine) {
+func (d *poolRoom) beat(m *machine) {
 	m.beaten = d.now
 	r, err := d.s.HeartbeatNode(context.Background(), m.ID, m.generation, berth.NodeLoad{}, lua.Weights{Memory: 0.5})
 	d.ok(err)
@@ -134,7 +136,7 @@ func (d *depot) beat(m *machine) {
 	}
 }
 
-func (d *depot) choice(e *errand) lua.Choice {
+func (d *poolRoom) choice(e *waitingExecution) lua.Choice {
 	c := lua.Choice{PoolID: e.pool, Services: e.services, Excluded: e.excluded, Random: 1 + int64(d.number)}
 	if e.Listed {
 		c.Required = strings.Split(e.pool, "+")
@@ -148,7 +150,7 @@ func (d *depot) choice(e *errand) lua.Choice {
 }
 
 // place reserves a node for an execution, or lets it wait.
-func (d *depot) place(e *errand) {
+func (d *poolRoom) place(e *waitingExecution) {
 	e.Left = max(e.deadline.Sub(d.now), time.Millisecond)
 	r, err := d.s.TryAssign(context.Background(), d.choice(e), e.Queued)
 	d.ok(err)
@@ -168,7 +170,7 @@ func (d *depot) place(e *errand) {
 }
 
 // confirm holds the slot of an execution for as long as it takes, or restores it.
-func (d *depot) confirm(e *errand) {
+func (d *poolRoom) confirm(e *waitingExecution) {
 	code, generation, err := d.s.ConfirmNodeSlot(context.Background(), e.slot, time.Hour)
 	d.ok(err)
 	switch {
@@ -180,20 +182,20 @@ func (d *depot) confirm(e *errand) {
 }
 
 // again lets the next attempt of an execution, whose slot was lost or whose node failed, reserve a node.
-func (d *depot) again(e *errand) {
+func (d *poolRoom) again(e *waitingExecution) {
 	d.releaseSlot(e)
 	e.Attempt++
 	e.lost = false
 	d.place(e)
 }
 
-func (d *depot) releaseSlot(e *errand) {
+func (d *poolRoom) releaseSlot(e *waitingExecution) {
 	_, err := d.s.ReleaseNodeSlot(context.Background(), e.slot.NodeID, e.slot.LeaseID)
 	d.ok(err)
 }
 
 // end ends an execution.
-func (d *depot) end(e *errand) {
+func (d *poolRoom) end(e *waitingExecution) {
 	if e.step == holds {
 		d.releaseSlot(e)
 	} else {
@@ -202,41 +204,41 @@ func (d *depot) end(e *errand) {
 	e.step = ended
 }
 
-func (d *depot) submit() {
-	pool, user := rapid.SampledFrom(depotPools).Draw(d.t, "pool"), rapid.SampledFrom(marketUsers).Draw(d.t, "user")
+func (d *poolRoom) submit() {
+	pool, user := rapid.SampledFrom(roomPools).Draw(d.t, "pool"), rapid.SampledFrom(roomUsers).Draw(d.t, "user")
 	left := rapid.SampledFrom([]time.Duration{time.Hour, time.Hour, 3 * time.Second}).Draw(d.t, "left")
 	needs := rapid.IntRange(0, 3).Draw(d.t, "needs a service") == 0
 	n := rapid.IntRange(1, 4).Draw(d.t, "executions")
 	d.logf("%d of %s for %s, service %t, until %s", n, user, pool, needs, left)
 	for range n {
 		d.number++
-		e := &errand{pool: pool, deadline: d.now.Add(left), Queued: lua.Queued{
+		e := &waitingExecution{pool: pool, deadline: d.now.Add(left), Queued: lua.Queued{
 			NodeWaiter: lua.NodeWaiter{UserID: user, ExecutionID: "e" + strconv.Itoa(d.number), Attempt: 1},
 			Since:      d.now.Add(time.Duration(d.number)), Listed: strings.Contains(pool, "+"),
 		}}
 		if needs {
 			e.services = []string{"gpu"}
 		}
-		d.errands = append(d.errands, e)
+		d.executions = append(d.executions, e)
 		d.place(e)
 	}
 }
 
 // deliver signals the workflows of the waiters that were handed a node.
-func (d *depot) deliver() {
+func (d *poolRoom) deliver() {
 	var signalled, gone []string
 	inbox := d.inbox
 	d.inbox = nil
-	var woken []*errand
+	var woken []*waitingExecution
 	for _, id := range inbox {
-		i := slices.IndexFunc(d.errands, func(e *errand) bool { return e.ID() == id && e.step != ended })
+		i := slices.IndexFunc(d.executions, func(e *waitingExecution) bool { return e.ID() == id && e.step != ended })
 		if i < 0 {
 			gone = append(gone, id)
 			continue
 		}
 		signalled = append(signalled, id)
-		if d.errands[i].step == waits {
-			woken = append(woken, d.errands[i])
+		if d.executions[i].step == waits {
+			woken = append(woken, d.executions[i])
 		}
 	}
 	d.ok(d.s.ConfirmHandovers(context.Background(), signalled, gone))
@@ -248,7 +250,7 @@ func (d *depot) deliver() {
 }
 
 // pass lets time pass: nodes send heartbeats, deadlines are reached, lost slots are restored.
-func (d *depot) pass(time_ time.Duration) {
+func (d *poolRoom) pass(time_ time.Duration) {
 	for time_ > 0 {
 		one := min(time_, time.Second)
 		time_ -= one
@@ -256,7 +258,7 @@ func (d *depot) pass(time_ time.Duration) {
 		d.ok(d.s.MarkListening(context.Background()))
 		d.sweepNodes()
 		for _, m := range d.machines {
-			if m.running && d.now.Sub(m.beaten) >= depotTimes.Heartbeat {
+			if m.running && d.now.Sub(m.beaten) >= poolRoomTimes.Heartbeat {
 				d.beat(m)
 			}
 		}
@@ -270,12 +272,12 @@ func (d *depot) pass(time_ time.Duration) {
 	}
 }
 
-func (d *depot) sweepNodes() {
-	_, err := d.s.SweepNodes(context.Background(), lua.SweepLimits{}, lua.SweepRule{Kind: berth.NodeTranslate, Times: depotTimes})
+func (d *poolRoom) sweepNodes() {
+	_, err := d.s.SweepNodes(context.Background(), lua.SweepLimits{}, lua.SweepRule{Kind: berth.NodeTranslate, Times: poolRoomTimes})
 	d.ok(err)
 }
 
-func (d *depot) lose() {
+func (d *poolRoom) lose() {
 	d.flush(d.t)
 	for _, m := range d.machines {
 		d.ok(d.s.HoldNode(context.Background(), m.ID, m.hold))
@@ -289,7 +291,7 @@ func (d *depot) lose() {
 }
 
 // leases reads which leases hold a slot of each node.
-func (d *depot) leases() map[string][]string {
+func (d *poolRoom) leases() map[string][]string {
 	held := map[string][]string{}
 	for _, m := range d.machines {
 		leases, err := d.s.Redis().ZRangeByScore(context.Background(), d.s.Keys().NodeSlots(m.ID), &redis.ZRangeBy{
@@ -302,7 +304,7 @@ func (d *depot) leases() map[string][]string {
 }
 
 // checkCaps verifies that the last action has given no node more work than it has slots.
-func (d *depot) checkCaps() {
+func (d *poolRoom) checkCaps() {
 	held := d.leases()
 	for _, m := range d.machines {
 		for _, l := range held[m.ID] {
@@ -318,7 +320,7 @@ func (d *depot) checkCaps() {
 }
 
 // grace reports whether nothing may be granted.
-func (d *depot) grace() bool {
+func (d *poolRoom) grace() bool {
 	ends, err := d.s.Redis().HMGet(context.Background(), d.s.Keys().Guard(), "grace", "nodes").Result()
 	d.ok(err)
 	for _, end := range ends {
@@ -333,7 +335,7 @@ func (d *depot) grace() bool {
 
 // idle returns for each pool an execution that waits although a node could serve it, and the node. Pools without indexes are served by
 // releases and heartbeats only.
-func (d *depot) idle(listed bool) map[string]string {
+func (d *poolRoom) idle(listed bool) map[string]string {
 	found := map[string]string{}
 	if d.grace() {
 		return found
@@ -358,27 +360,27 @@ func (d *depot) idle(listed bool) map[string]string {
 }
 
 // round is a second with one sweep, in which each workflow is signalled.
-func (d *depot) round() {
+func (d *poolRoom) round() {
 	d.pass(time.Second)
 	d.ok(d.s.SweepWaiting(context.Background()))
 	d.settle()
 }
 
-func (d *depot) settle() {
+func (d *poolRoom) settle() {
 	for d.checkCaps(); len(d.inbox) > 0; d.checkCaps() {
 		d.deliver()
 	}
 }
 
 // granted reports whether a node that can serve a pool has a lease that it did not have.
-func (d *depot) granted(pool string, before map[string][]string) bool {
+func (d *poolRoom) granted(pool string, before map[string][]string) bool {
 	return slices.ContainsFunc(d.machines, func(m *machine) bool {
 		return m.canServe(pool) && slices.ContainsFunc(d.held[m.ID], func(l string) bool { return !slices.Contains(before[m.ID], l) })
 	})
 }
 
 // drain verifies that no node that could serve an execution is free for longer than one sweep, while executions end one after the other.
-func (d *depot) drain() {
+func (d *poolRoom) drain() {
 	for _, m := range d.machines {
 		if !m.running {
 			d.restart(m)
