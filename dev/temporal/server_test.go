@@ -18,6 +18,7 @@ import (
 	sdk "go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"golang.org/x/sync/errgroup"
 
 	"berth/dev/temporal"
 	"berth/internal/clienttls"
@@ -25,6 +26,38 @@ import (
 	"berth/internal/temporalconn"
 	"berth/internal/testcert"
 )
+
+// The reconciliation lists pages of 1,000 workflows.
+func TestTemporal_ManyWorkflows_AreListed(t *testing.T) {
+	ctx := t.Context()
+	o := options(t)
+	s, err := temporal.Start(ctx, o)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Stop()) }()
+	c := dial(t, o)
+	const workflows = 1000
+	attribute := sdk.NewSearchAttributeKeyKeyword("berthService").ValueSet("many")
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(20)
+	for i := range workflows {
+		g.Go(func() error {
+			_, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+				ID: strconv.Itoa(i), TaskQueue: "test", TypedSearchAttributes: sdk.NewSearchAttributes(attribute),
+			}, waitForGo)
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	list := &workflowservice.ListWorkflowExecutionsRequest{Namespace: "default", Query: `berthService = "many"`, PageSize: workflows}
+	require.Eventually(t, func() bool {
+		found, err := c.ListWorkflow(t.Context(), list)
+		return err == nil && len(found.GetExecutions()) == workflows
+	}, time.Minute, 50*time.Millisecond)
+	for range 3 {
+		_, err := c.ListWorkflow(t.Context(), list)
+		require.NoError(t, err)
+	}
+}
 
 func TestTemporal_RestartedOnTheSameFile_WorkflowContinues(t *testing.T) {
 	ctx := t.Context()
