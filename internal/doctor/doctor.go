@@ -37,7 +37,7 @@ const (
 // Finding is the result of one check.
 type Finding struct {
 	Level   Level
-	Subject string // "settings", "redis", "database", "temporal" or "uploads"
+	Subject string // "settings", "models", "redis", "database", "temporal" or "uploads"
 	Text    string
 	Advice  string // what to change; empty if nothing has to be
 }
@@ -89,7 +89,7 @@ func (d *doctor) settings() {
 			d.add(Error, "settings", "", "%s", err)
 		}
 	}
-	if len(d.findings) == 0 {
+	if !Failed(d.findings) {
 		d.add(OK, "settings", "", "valid")
 	}
 }
@@ -98,13 +98,36 @@ func (d *doctor) settings() {
 func (d *doctor) files() error {
 	routing, err := llm.LoadConfig(d.cfg.Model.RoutingFile)
 	if err == nil && d.cfg.Model.Settings().Validate() == nil { // else Validate has named it
-		_, err = llm.NewCatalog(routing, d.cfg.Model.Settings())
+		var catalog *llm.Catalog
+		if catalog, err = llm.NewCatalog(routing, d.cfg.Model.Settings()); err == nil {
+			d.models(catalog)
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("--routing-file (BERTH_ROUTING_FILE): %w", err)
 	}
 	_, keysErr := signal.NewKeys(d.cfg.Signal.Keys, slog.New(slog.DiscardHandler))
 	return errors.Join(err, keysErr)
+}
+
+// models checks that calls of the models can be made.
+func (d *doctor) models(catalog *llm.Catalog) {
+	const subject, advice = "models", "set the keys of the providers, or BERTH_LOCAL_MODEL_URL to the address of the model simulator"
+	var unserved []string
+	models := catalog.Models()
+	for _, m := range models {
+		if err := catalog.Served(m.Name); err != nil {
+			unserved = append(unserved, fmt.Sprintf("%s (%s)", m.Name, err))
+		}
+	}
+	switch len(unserved) {
+	case 0:
+		d.add(OK, subject, "", "calls of all %d models can be made", len(models))
+	case len(models):
+		d.add(Warning, subject, advice, "all tasks are refused, because no model can be called: %s", strings.Join(unserved, "; "))
+	default:
+		d.add(Warning, subject, advice, "tasks of these models are refused: %s", strings.Join(unserved, "; "))
+	}
 }
 
 func (d *doctor) redis(ctx context.Context) {

@@ -122,3 +122,15 @@ func TestRun_FileThatAProcessRefuses_IsNamed(t *testing.T) { // FP6
 		}
 	}
 }
+
+func TestRun_KeysOfProviders_ModelsWithoutOneAreNamed(t *testing.T) { // FP6
+	t.Parallel()
+	none := run(t, "models", time.Now, "--redis-addr=127.0.0.1:1")
+	has(t, none, doctor.Warning, "no model can be called", "BERTH_LOCAL_MODEL_URL")
+	has(t, none, doctor.Warning, "DEEPSEEK_API_KEY", "")
+	has(t, run(t, "models", time.Now, "--redis-addr=127.0.0.1:1", "--local-model-url=http://127.0.0.1:1"), doctor.OK, "all", "")
+	one := run(t, "models", time.Now, "--redis-addr=127.0.0.1:1", "--deepseek-api-key=hidden")
+	has(t, one, doctor.Warning, "ZHIPUAI_API_KEY", "")
+	require.NotContains(t, one[0].Text, "hidden")
+	require.NotContains(t, one[0].Text, "deepseek-chat")
+}
