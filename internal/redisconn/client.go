@@ -149,6 +149,9 @@ func (o *Options) universal() (*redis.UniversalOptions, error) {
 	}
 	for addr := range strings.SplitSeq(o.Addr, ",") {
 		addr = strings.TrimSpace(addr)
+		if strings.Contains(addr, "@") { // it may contain a password
+			return nil, SetupError("BERTH_REDIS_ADDR: an address with a user or password must begin with redis:// or rediss://")
+		}
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return nil, SetupError(fmt.Sprintf("BERTH_REDIS_ADDR: invalid address %q: must be host:port", addr))
 		}
@@ -159,8 +162,9 @@ func (o *Options) universal() (*redis.UniversalOptions, error) {
 
 func (o *Options) fromURL(u *redis.UniversalOptions) error {
 	parsed, err := redis.ParseURL(o.Addr)
-	if err != nil {
-		return SetupError("BERTH_REDIS_ADDR: " + err.Error())
+	if err != nil { // it may contain the password
+		return SetupError("BERTH_REDIS_ADDR: invalid URL: must be redis://user:password@host:port/database; " +
+			"special characters of user and password are percent-encoded")
 	}
 	u.Addrs, u.DB = []string{parsed.Addr}, parsed.DB
 	o.User, o.urlPassword = cmp.Or(o.User, parsed.Username), parsed.Password

@@ -174,3 +174,18 @@ func TestOpen_PasswordNotUsable_ErrorNamesTheSetting(t *testing.T) { // FM6
 		})
 	}
 }
+
+// An address with a password that cannot be read is described, not repeated.
+func TestOpen_AddressWithPassword_IsNeverInTheError(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{
+		"redis://:hidden%zz@h:1", "redis://u:hid#hidden@h:1/0", "redis://u:hidden/x@h:1", "redis://u:hidden@h:1/none", "redis://u:hidden@h:port",
+		"redis://u:hidden@h:1?unknown=1", "rediss://u:hidden\x01@h:1", "http://u:hidden@h:1", ":hidden@h:1", "u:hidden@h:1,h:2", "u:hidden@h",
+	} {
+		_, err := Open(t.Context(), Options{Addr: addr})
+		var wrong SetupError
+		require.ErrorAs(t, err, &wrong, addr)
+		require.ErrorContains(t, err, "BERTH_REDIS_ADDR")
+		require.NotContains(t, err.Error(), "hid", addr)
+	}
+}
