@@ -614,7 +614,7 @@ func TestSweepNodes_NodeDeadForAnHour_DeletesIt(t *testing.T) {
 		require.NoError(t, err)
 		ch := lua.OperatorChannel()
 		require.ElementsMatch(t, []string{
-			s.Keys().Guard(), s.Keys().Sweep(), s.Keys().Outbox(), s.Keys().Capabilities()+":known",
+			s.Keys().Guard(), s.Keys().Sweep(), s.Keys().Outbox(), s.Keys().Capabilities() + ":known",
 			s.Keys().Stream(ch.UserID, ch.ServiceID, ch.TaskID), s.Keys().StreamMeta(ch.UserID, ch.ServiceID, ch.TaskID),
 		}, left)
 	})
