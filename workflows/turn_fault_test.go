@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -428,6 +429,7 @@ func TestTurn_LongSegmentsAtOnce_WorkflowTasksAreBounded(t *testing.T) { // FA3
 			u := newTurnTest(t)
 			const segments = 10
 			var task atomic.Int64 // the current workflow task
+			var mu sync.Mutex // local activities run concurrently
 			dispatched := map[int64]int{}
 			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
 				if node == "n1" { // it dies with all jobs
@@ -440,7 +442,9 @@ func TestTurn_LongSegmentsAtOnce_WorkflowTasksAreBounded(t *testing.T) { // FA3
 			decide := u.decide
 			u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
 				if in.Dispatch > 1 {
+					mu.Lock()
 					dispatched[task.Load()] += p.Size()
+					mu.Unlock()
 				}
 				return decide(in)
 			}
