@@ -37,7 +37,7 @@ const (
 //     new task; with one namespace this has no benefit.
 //   - A queue counts a finished task as pending until its next checkpoint, and by default stops reading at 10,000. With one shard,
 //     1,000 tasks of berth within the 30 seconds between checkpoints reached it, and no workflow advanced for up to 15 seconds.
-//   - A list of workflows reads the search attributes of each row anew, because they may have been added a moment ago. By default, a list
+//   - A list of workflows reads the search attributes of each row again, because they may have been added a moment ago. By default, a list
 //     of 1,000 workflows is refused for its reads.
 //   - The default caches and worker pools are sized for large servers; these fit one machine.
 func dynamicConfig(overrides map[string]any) dynamicconfig.StaticClient {
