@@ -429,7 +429,7 @@ func TestTurn_LongSegmentsAtOnce_WorkflowTasksAreBounded(t *testing.T) { // FA3
 			u := newTurnTest(t)
 			const segments = 10
 			var task atomic.Int64 // the current workflow task
-			var mu sync.Mutex // local activities run concurrently
+			var mu sync.Mutex     // local activities run concurrently
 			dispatched := map[int64]int{}
 			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
 				if node == "n1" { // it dies with all jobs
