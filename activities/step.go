@@ -224,6 +224,9 @@ func (s *step) failed(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
+	if late := call.Before(s.in.DeadlineAt); late != call {
+		return late
+	}
 	if call.Retryable && s.mayBuy() {
 		if werr := s.writer.Event(berth.Event{
 			Type: berth.EventStageProgress, Code: call.Code, Message: text(s.in.Locale, msgRetry) + ": " + call.Message,

@@ -47,6 +47,13 @@ func TestRunStep_AnswersBought_BoundedWhateverTheCause(t *testing.T) { // B2, FM
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, `data: {"error":{"code":429,"message":"slow down"}}`+"\n\n")
 	}
+	asks := func(after string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", after)
+			busy(w, r)
+		}
+	}
+	tomorrow := time.Now().Add(24 * time.Hour).UTC().Format(http.TimeFormat)
 	for name, c := range map[string]struct {
 		calls    []http.HandlerFunc
 		attempts int
@@ -60,6 +67,9 @@ func TestRunStep_AnswersBought_BoundedWhateverTheCause(t *testing.T) { // B2, FM
 		"different faults":          {[]http.HandlerFunc{empty, cut, fault}, 3, 3, berth.CodeInvalidOutput, "does not know (cancelled)"},
 		"limited, then answered":    {[]http.HandlerFunc{busy, inStream, busy, inStream, whole}, 5, 1, "", ""},
 		"limited and cut":           {[]http.HandlerFunc{busy, cut, inStream, cut, busy, cut, whole}, 6, 3, berth.CodeProviderUnavailable, "bought 3 answers"},
+		"asks for tomorrow":         {[]http.HandlerFunc{asks(tomorrow)}, 1, 0, berth.CodeProviderUnavailable, "deepseek asks this server to wait until 20"},
+		"asks for two hours":        {[]http.HandlerFunc{asks("7200")}, 1, 0, berth.CodeProviderUnavailable, "which is later than the task's deadline: submit again later"},
+		"asks for ever":             {[]http.HandlerFunc{asks("1e300")}, 1, 0, berth.CodeProviderUnavailable, "which is later than"},
 		"too long":                  {[]http.HandlerFunc{reply(400, `{"error":{"code":"context_length_exceeded"}}`)}, 1, 0, berth.CodeProviderRejected, "shorten"},
 		"too long, within a stream": {[]http.HandlerFunc{reply(200, `{"error":{"code":"context_length_exceeded"}}`)}, 1, 0, berth.CodeProviderRejected, "shorten"},
 	} {
@@ -82,6 +92,13 @@ func TestRunStep_AnswersBought_BoundedWhateverTheCause(t *testing.T) { // B2, FM
 				require.Equal(t, string(c.code), app.Type())
 				require.Contains(t, app.Message(), c.says)
 			}
+			retried := 0
+			for _, e := range h.events() {
+				if e.Type == berth.EventStageProgress && e.Code != "" {
+					retried++
+				}
+			}
+			require.Equal(t, c.attempts-1, retried, "readers know of each retry, and of no other")
 			require.EqualValues(t, c.attempts, h.calls.Load())
 			require.Equal(t, c.bought, h.bought())
 		})

@@ -25,8 +25,10 @@ type CallError struct {
 	Cause Cause // empty for a call that could not be made
 	// Retryable: another call may succeed. If Unusable, the model has answered, and the answer cannot be used.
 	Retryable, Unusable bool
-	// RetryAfter is the pause that the provider requested, 0 without one.
+	// RetryAfter is the pause that the provider requested, 0 without one, at most maxRetryAfter.
 	RetryAfter time.Duration
+	// Until is the time until which the provider wants no calls, also if that is later than RetryAfter; zero if it did not say.
+	Until time.Time
 	// Status is the provider's HTTP status, 0 without a response.
 	Status   int
 	Provider string
@@ -45,6 +47,17 @@ func (e *CallError) Unwrap() error { return e.shown() }
 // Limited reports whether the provider rejected the call because of too many others.
 func (e *CallError) Limited() bool { return e.Retryable && e.Status == http.StatusTooManyRequests }
 
+// Before returns the error for a caller with a deadline: it is final if the provider wants no calls until then.
+func (e *CallError) Before(deadline time.Time) *CallError {
+	if !e.Retryable || !e.Until.After(deadline) {
+		return e
+	}
+	late := *e
+	late.Retryable, late.Message = false, fmt.Sprintf("%s asks this server to wait until %s, which is later than the task's deadline: submit again later",
+		e.Provider, e.Until.UTC().Format("2006-01-02 15:04:05 UTC"))
+	return &late
+}
+
 func (e *CallError) shown() *berth.Error {
 	return &berth.Error{Code: e.Code, Message: e.Message, Err: e.Err}
 }
@@ -58,8 +71,12 @@ var (
 	errCut        = fmt.Errorf("the stream ended without a finish reason: %w", io.ErrUnexpectedEOF)
 )
 
-// maxRetryAfter is the longest Retry-After that is respected. A provider that requests more rejects the next call, too.
-const maxRetryAfter = time.Minute
+const (
+	// maxRetryAfter is the longest pause of a model. A provider that requests more rejects the next call, too.
+	maxRetryAfter = time.Minute
+	// maxAsked bounds the time that a provider may ask for: what is longer than any deadline makes no difference.
+	maxAsked = 365 * 24 * time.Hour
+)
 
 // failure returns the error for a cause. reason may be shown to users; err is for the log.
 func (ep endpoint) failure(cause Cause, status int, reason string, err error) *CallError {
@@ -202,7 +219,9 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 	cause := causeOf(resp.StatusCode, reported)
 	e := ep.failure(cause, resp.StatusCode, ep.shown(fmt.Sprintf("status %d", resp.StatusCode), reported.message), errors.New(ep.quote(body)))
 	if e.said = body; e.Retryable {
-		e.RetryAfter = retryAfter(resp.Header, now)
+		if asked := retryAfter(resp.Header, now); asked > 0 {
+			e.RetryAfter, e.Until = min(asked, maxRetryAfter), now.Add(asked)
+		}
 	}
 	return e
 }
@@ -291,8 +310,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 
 func boundRetryAfter(seconds float64) time.Duration {
 	switch {
-	case seconds > maxRetryAfter.Seconds():
-		return maxRetryAfter
+	case seconds > maxAsked.Seconds():
+		return maxAsked
 	case seconds > 0:
 		return time.Duration(seconds * float64(time.Second))
 	default: // past, zero, or not a number

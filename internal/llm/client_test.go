@@ -344,6 +344,30 @@ func TestStream_RetryAfterDate_Parsed(t *testing.T) {
 	require.LessOrEqual(t, after, time.Minute)
 }
 
+// A wait of more than a minute pauses the model for a minute; a caller whose deadline is earlier than the end of the wait need not try.
+func TestStream_RetryAfter_ComparedWithDeadline(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for after, want := range map[string]struct {
+		pause, until time.Duration
+		late         bool // for a deadline in an hour
+	}{
+		"": {}, "-5": {}, "soon": {}, "7": {7 * time.Second, 7 * time.Second, false}, "1800": {time.Minute, 30 * time.Minute, false},
+		"7200": {time.Minute, 2 * time.Hour, true}, now.Add(24 * time.Hour).UTC().Format(http.TimeFormat): {time.Minute, 24 * time.Hour, true},
+	} {
+		e := endpoint{servedBy: "acme"}.statusError(&http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {after}}}, nil, now)
+		require.Equal(t, want.pause, e.RetryAfter, after)
+		if want.until == 0 {
+			require.Zero(t, e.Until, after)
+		} else {
+			require.WithinDuration(t, now.Add(want.until), e.Until, time.Second, after)
+		}
+		before := e.Before(now.Add(time.Hour))
+		require.Equal(t, want.late, !before.Retryable, after)
+		require.Equal(t, want.late, strings.Contains(before.Message, "acme asks this server to wait until "+e.Until.UTC().Format("2006-01-02 ")), before.Message)
+	}
+}
+
 func TestStream_KeyInErrorBody_Redacted(t *testing.T) {
 	t.Parallel()
 	p := serve(t, func(w http.ResponseWriter, r *http.Request) {
