@@ -99,13 +99,27 @@ func stepFault(ctx context.Context, err error, bought, most int) error {
 	case app.NonRetryable(), errors.Is(context.Cause(ctx), errStopping):
 		return err
 	case ofCall && bought >= most:
-		return final(berth.Code(app.Type()), fmt.Sprintf("%s; this step has bought %d answers, the most that it may", app.Message(), bought), app.Unwrap())
+		return final(berth.Code(app.Type()), app.Message()+"; berth tried "+times(bought), app.Unwrap())
 	default:
 		delay := max(app.NextRetryDelay(), firstRetryDelay)
 		if app.NextRetryDelay() == 0 {
 			delay = retryDelay(int(activity.GetInfo(ctx).Attempt), rand.Float64())
 		}
 		return again(berth.Code(app.Type()), app.Message(), delay, app.Unwrap())
+	}
+}
+
+// times returns how often something was done, as users read it.
+func times(n int) string {
+	switch n {
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	case 3:
+		return "three times"
+	default:
+		return fmt.Sprintf("%d times", n)
 	}
 }
 

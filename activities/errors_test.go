@@ -99,7 +99,7 @@ func TestStepFault_Retryable_DelayOfProviderOrBackoff(t *testing.T) { // B2, T21
 	empty := &llm.CallError{Code: berth.CodeInvalidOutput, Retryable: true, Unusable: true, Message: "empty"}
 	require.False(t, run(empty, 2).NonRetryable())
 	require.True(t, run(empty, 3).NonRetryable())
-	require.Equal(t, "empty; this step has bought 3 answers, the most that it may", run(empty, 3).Message())
+	require.Equal(t, "empty; berth tried three times", run(empty, 3).Message())
 	cut := &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, Message: "cut"}
 	require.True(t, run(cut, 4).NonRetryable())
 	require.Equal(t, string(berth.CodeProviderUnavailable), run(cut, 4).Type())

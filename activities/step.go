@@ -136,7 +136,7 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	case err != nil:
 		return out, err
 	default: // the worker of the last call was lost
-		return out, berth.Errorf(berth.CodeInterrupted, "the calls of this step were interrupted; it has bought %d answers, the most that it may: submit again", s.bought)
+		return out, berth.Errorf(berth.CodeInterrupted, "the answers of the model were interrupted, and berth tried %s: submit again", times(s.bought))
 	}
 	messages, err := s.prompt(ctx)
 	if err != nil {

@@ -61,17 +61,18 @@ func TestRunStep_AnswersBought_BoundedWhateverTheCause(t *testing.T) { // B2, FM
 		code     berth.Code
 		says     string
 	}{
-		"cut off every time":        {[]http.HandlerFunc{cut}, 3, 3, berth.CodeProviderUnavailable, "closed the connection"},
-		"cut off twice":             {[]http.HandlerFunc{cut, cut, whole}, 3, 3, "", ""},
-		"empty every time":          {[]http.HandlerFunc{empty}, 3, 3, berth.CodeInvalidOutput, "returned no answer"},
-		"different faults":          {[]http.HandlerFunc{empty, cut, fault}, 3, 3, berth.CodeInvalidOutput, "does not know (cancelled)"},
-		"limited, then answered":    {[]http.HandlerFunc{busy, inStream, busy, inStream, whole}, 5, 1, "", ""},
-		"limited and cut":           {[]http.HandlerFunc{busy, cut, inStream, cut, busy, cut, whole}, 6, 3, berth.CodeProviderUnavailable, "bought 3 answers"},
-		"asks for tomorrow":         {[]http.HandlerFunc{asks(tomorrow)}, 1, 0, berth.CodeProviderUnavailable, "deepseek asks this server to wait until 20"},
-		"asks for two hours":        {[]http.HandlerFunc{asks("7200")}, 1, 0, berth.CodeProviderUnavailable, "which is later than the task's deadline: submit again later"},
-		"asks for ever":             {[]http.HandlerFunc{asks("1e300")}, 1, 0, berth.CodeProviderUnavailable, "which is later than"},
-		"too long":                  {[]http.HandlerFunc{reply(400, `{"error":{"code":"context_length_exceeded"}}`)}, 1, 0, berth.CodeProviderRejected, "shorten"},
-		"too long, within a stream": {[]http.HandlerFunc{reply(200, `{"error":{"code":"context_length_exceeded"}}`)}, 1, 0, berth.CodeProviderRejected, "shorten"},
+		"cut off every time":            {[]http.HandlerFunc{cut}, 3, 3, berth.CodeProviderUnavailable, "closed the connection"},
+		"cut off twice":                 {[]http.HandlerFunc{cut, cut, whole}, 3, 3, "", ""},
+		"empty every time":              {[]http.HandlerFunc{empty}, 3, 3, berth.CodeInvalidOutput, "returned no answer"},
+		"different faults":              {[]http.HandlerFunc{empty, cut, fault}, 3, 3, berth.CodeInvalidOutput, "does not know (cancelled)"},
+		"limited, then answered":        {[]http.HandlerFunc{busy, inStream, busy, inStream, whole}, 5, 1, "", ""},
+		"limited and cut":               {[]http.HandlerFunc{busy, cut, inStream, cut, busy, cut, whole}, 6, 3, berth.CodeProviderUnavailable, "; berth tried three times"},
+		"asks for tomorrow":             {[]http.HandlerFunc{asks(tomorrow)}, 1, 0, berth.CodeProviderUnavailable, "deepseek asks this server to wait until 20"},
+		"asks for two hours":            {[]http.HandlerFunc{asks("7200")}, 1, 0, berth.CodeProviderUnavailable, "which is later than the task's deadline: submit again later"},
+		"asks for ever":                 {[]http.HandlerFunc{asks("1e300")}, 1, 0, berth.CodeProviderUnavailable, "which is later than"},
+		"only thoughts until the limit": {[]http.HandlerFunc{func(w http.ResponseWriter, _ *http.Request) { chunk(w, "<think>hm", "length") }}, 1, 1, berth.CodeInvalidOutput, "raise maxOutputTokens"},
+		"too long":                      {[]http.HandlerFunc{reply(400, `{"error":{"code":"context_length_exceeded"}}`)}, 1, 0, berth.CodeProviderRejected, "shorten"},
+		"too long, within a stream":     {[]http.HandlerFunc{reply(200, `{"error":{"code":"context_length_exceeded"}}`)}, 1, 0, berth.CodeProviderRejected, "shorten"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +146,7 @@ func TestRunStep_WorkersLost_CountOnceCallHadBegun(t *testing.T) { // B2
 	app := applicationError(t, err)
 	require.True(t, app.NonRetryable())
 	require.Equal(t, string(berth.CodeInterrupted), app.Type())
-	require.Contains(t, app.Message(), "bought 3 answers")
+	require.Contains(t, app.Message(), "berth tried three times")
 	require.Zero(t, h.calls.Load(), "no fourth call")
 
 	h.Options.MaxAnswers = 4 // the setting

@@ -15,7 +15,10 @@ import (
 )
 
 func (s *step) newCall(messages []llm.Message) llm.Call {
-	return llm.Call{Model: s.in.Step.Model, Messages: messages, JSON: s.in.Step.Mode == berth.ModeBatch}
+	return llm.Call{
+		Model: s.in.Step.Model, Messages: messages, JSON: s.in.Step.Mode == berth.ModeBatch,
+		Labels: []any{"task", s.in.ID, "step", s.in.Step.Name, "fence", s.attempt.Fence},
+	}
 }
 
 // call asks the model and returns the result to store.
@@ -100,9 +103,7 @@ func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	}
 	s.answer.Text = strings.TrimSpace(all.String())
 	if s.answer.Text == "" {
-		return berth.Asset{}, &llm.CallError{
-			Code: berth.CodeInvalidOutput, Cause: llm.CauseEmpty, Retryable: true, Unusable: true, Message: "the model returned an empty answer: submit again",
-		}
+		return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseEmpty, "only marks of stages", nil)
 	}
 	b, err := json.Marshal(s.answer)
 	if err != nil {
@@ -167,7 +168,7 @@ func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, erro
 		case s.last.FinishReason == berth.FinishLength:
 			// A repair would reach the same limit.
 			if s.in.Step.Template.Spec().Truncated != berth.TruncatedContinues || continued == maxContinuations || !s.mayBuy() {
-				return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "the answer exceeds the token limit of the model").With(mismatch)
+				return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseTokens, "", mismatch)
 			}
 			continued++
 			var rest string
@@ -175,7 +176,7 @@ func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, erro
 			answer += rest
 		default:
 			if !s.mayBuy() {
-				return berth.Asset{}, berth.Errorf(berth.CodeInvalidOutput, "model output does not match the schema").With(mismatch)
+				return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseFormat, "", mismatch)
 			}
 			repair := llm.RepairPrompt(s.in.Step.Template, s.in.Locale, answer, mismatch.Error())
 			answer, err = s.askAgain(ctx, msgRepair, append(slices.Clip(call.Messages), repair))

@@ -129,7 +129,7 @@ func hostileCases() map[string]hostileCase {
 		"content refused":                  failing(status("400 Bad Request", `{"error":{"message":"Content Exists Risk"}}`), berth.CodeProviderRejected, 1, 0, "change the texts"),
 		"no credit":                        failing(status("402 Payment Required", `{"error":{"message":"Insufficient Balance"}}`), berth.CodeProviderRejected, 1, 0, "has no credit"),
 		"filtered in the middle":           failing(write(sse, delta("Half an answer", "sensitive")), berth.CodeProviderRejected, 1, 1, "change the texts"),
-		"unknown finish reason":            failing(write(sse, delta("Half an answer", "cancelled")), berth.CodeInvalidOutput, 3, 3, "bought 3 answers"),
+		"unknown finish reason":            failing(write(sse, delta("Half an answer", "cancelled")), berth.CodeInvalidOutput, 3, 3, "berth tried three times"),
 		"tool call": failing(write(sse, `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]},"finish_reason":"tool_calls"}]}`+"\n\n"),
 			berth.CodeInvalidOutput, 3, 3, "called a tool"),
 		"content of another form": failing(write(sse, `data: {"choices":[{"index":0,"delta":{"content":{"text":"x"}}}]}`+"\n\n"), berth.CodeInvalidOutput, 1, 1, "an object"),

@@ -1,8 +1,10 @@
 package llm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"regexp"
@@ -67,6 +69,7 @@ var (
 	errFirstByte  = errors.New("no response in time")
 	errIdle       = errors.New("the answer stopped before its end")
 	errTooLong    = errors.New("the answer exceeds the size limit")
+	errTooMuch    = errors.New("more data than an answer has")
 	errUnreadable = errors.New("the answer has an event that is not valid JSON")
 	errCut        = fmt.Errorf("the stream ended without a finish reason: %w", io.ErrUnexpectedEOF)
 )
@@ -81,6 +84,9 @@ const (
 // failure returns the error for a cause. reason may be shown to users; err is for the log.
 func (ep endpoint) failure(cause Cause, status int, reason string, err error) *CallError {
 	r := ruleOf(cause)
+	if err == nil && reason != "" {
+		err = errors.New(reason)
+	}
 	if reason != "" {
 		reason = " (" + reason + ")"
 	}
@@ -208,6 +214,17 @@ func (e reportedError) status() int {
 	return http.StatusOK
 }
 
+// pageTitle finds the title of an HTML page.
+var pageTitle = regexp.MustCompile(`(?is)<title[^>]*>\s*(\S.*?)</title>`)
+
+// Unusable returns the error for an answer that the caller cannot use.
+func (c *Client) Unusable(model string, cause Cause, reason string, err error) *CallError {
+	m, _ := c.catalog.Model(model) // a model that was removed from the catalog has no provider
+	failed := endpoint{servedBy: m.ServedBy}.failure(cause, http.StatusOK, reason, err)
+	failed.Model = model
+	return failed
+}
+
 // statusError returns the error for an HTTP status other than 200. body is the beginning of the response.
 func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) *CallError {
 	var reported reportedError
@@ -217,6 +234,14 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 		reported.message = text
 	}
 	cause := causeOf(resp.StatusCode, reported)
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) { // a page, which is not the provider's but a proxy's
+		if reported.message = "a page"; cause == CausePermission {
+			cause = CauseBlocked
+		}
+		if title := pageTitle.FindSubmatch(body); title != nil {
+			reported.message = html.UnescapeString(string(title[1]))
+		}
+	}
 	e := ep.failure(cause, resp.StatusCode, ep.shown(fmt.Sprintf("status %d", resp.StatusCode), reported.message), errors.New(ep.quote(body)))
 	if e.said = body; e.Retryable {
 		if asked := retryAfter(resp.Header, now); asked > 0 {
@@ -239,19 +264,18 @@ func (ep endpoint) transportError(err error) *CallError {
 		cause = CauseTimeout
 	case errors.Is(err, errUnreadable):
 		cause = CauseUnreadable
-	case errors.Is(err, errTooLong), errors.Is(err, eventstream.ErrLongLine), errors.Is(err, eventstream.ErrLongEvent):
+	case errors.Is(err, errTooLong):
 		cause, reason = CauseEndless, errTooLong.Error()
+	case errors.Is(err, errTooMuch), errors.Is(err, eventstream.ErrLongLine), errors.Is(err, eventstream.ErrLongEvent): // whatever the texts are
+		cause, reason = CauseMalformed, errTooMuch.Error()
 	}
 	return ep.failure(cause, 0, reason, ep.scrub(err))
 }
 
-// quote returns text of a provider for the log: short, on one line, without the key.
+// quote returns text of a provider for the log: short, on one line, without anything that may be a secret.
 func (ep endpoint) quote(b []byte) string {
-	s := printable(string(b))
-	if ep.key != "" {
-		s = strings.ReplaceAll(s, ep.key, "[key]")
-	}
-	if s = shorten(s, 300); s == "" {
+	s := shorten(ep.masked(string(b)), 300)
+	if s == "" {
 		return "(empty response)"
 	}
 	return s
@@ -265,12 +289,25 @@ var secrets = regexp.MustCompile(`(?i)\b(bearer|basic)\s+\S+|//[^\s/@]*@|\b(sk|p
 
 // shown returns the reason of a provider for users: short, on one line, without anything that may be a secret.
 func (ep endpoint) shown(status, reason string) string {
-	if ep.key != "" {
-		reason = strings.ReplaceAll(reason, ep.key, "[…]")
-	}
-	reason = shorten(secrets.ReplaceAllString(printable(reason), "[…]"), maxShown)
+	reason = shorten(ep.masked(reason), maxShown)
 	return strings.Join(slices.DeleteFunc([]string{status, reason}, func(s string) bool { return s == "" }), ": ")
 }
+
+// masked returns a text of a provider on one line, without anything that may be a secret.
+func (ep endpoint) masked(s string) string {
+	if ep.key != "" {
+		s = strings.ReplaceAll(s, ep.key, "[…]")
+	}
+	return secrets.ReplaceAllStringFunc(printable(s), func(found string) string {
+		if codeName.MatchString(found) {
+			return found
+		}
+		return "[…]"
+	})
+}
+
+// codeName is a long name of an error, which is no secret.
+var codeName = regexp.MustCompile(`^[a-z]+(_[a-z]+){2,}$`)
 
 // printable returns a text on one line, without control characters.
 func printable(s string) string {

@@ -18,6 +18,8 @@ const (
 	CauseCredit     Cause = "no_credit"
 	CauseKey        Cause = "invalid_key"
 	CausePermission Cause = "no_permission"
+	CauseRegion     Cause = "wrong_region"
+	CauseBlocked    Cause = "blocked"
 	CauseModel      Cause = "not_found"
 	CauseLimit      Cause = "rate_limit"
 	CauseOverload   Cause = "overload"
@@ -33,6 +35,8 @@ const (
 	CauseFinish     Cause = "unknown_finish_reason"
 	CauseEmpty      Cause = "empty_answer"
 	CauseEndless    Cause = "endless_answer"
+	CauseTokens     Cause = "token_limit"
+	CauseFormat     Cause = "wrong_format"
 	CauseUnknown    Cause = "unknown_error"
 )
 
@@ -113,6 +117,15 @@ var causeRules = []causeRule{
 		statuses: []int{http.StatusUnavailableForLegalReasons},
 	},
 	{
+		cause: CauseRegion, code: berth.CodeProviderRejected, decision: Fail,
+		says:  "{} does not serve the region of this server{reason}: the operator has to use another provider",
+		names: []string{"unsupportedcountryregionterritory", "unsupportedregion", "regionnotsupported"},
+		phrases: []string{
+			"unsupported_country_region_territory", "region, or territory not supported", "not supported in your country", "not supported in your region",
+			"not available in your country", "not available in your region", "unsupported region", "unsupported country", "location is not supported",
+		},
+	},
+	{
 		cause: CauseModel, code: berth.CodeProviderRejected, decision: Fail,
 		says: "{} does not know the model or the address: the operator has to correct baseURL or id in the routing file{reason}",
 		names: []string{
@@ -140,13 +153,18 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CausePermission, code: berth.CodeProviderKey, decision: Fail,
-		says: "{} does not permit this server the call: the operator has to check the rights of {key}",
+		says: "{} does not permit this server the call{reason}: the operator has to check the rights of {key}",
 		names: []string{
-			"permissiondenied", "permissionerror", "permissiondeniederror", "accessdenied", "modelaccessdenied", "unsupportedcountryregionterritory",
+			"permissiondenied", "permissionerror", "permissiondeniederror", "accessdenied", "modelaccessdenied",
 			"accountdeactivated", "organizationrestricted", "1110", "1112", "1121", "1220",
 		},
-		phrases:  []string{"does not have access to", "not allowed to access", "unsupported region", "not available in your region", "account has been locked"},
-		statuses: []int{http.StatusForbidden, http.StatusProxyAuthRequired},
+		phrases:  []string{"does not have access to", "not allowed to access", "account has been locked"},
+		statuses: []int{http.StatusForbidden},
+	},
+	{ // also a page with the status 403
+		cause: CauseBlocked, code: berth.CodeProviderRejected, decision: Fail,
+		says:     "something in front of {} refused the call{reason}: the operator has to check baseURL, the network and the proxy",
+		statuses: []int{http.StatusProxyAuthRequired},
 	},
 	{
 		cause: CauseLimit, code: berth.CodeProviderUnavailable, decision: Pause,
@@ -235,6 +253,14 @@ var causeRules = []causeRule{
 	{
 		cause: CauseEndless, code: berth.CodeInvalidOutput, decision: Fail,
 		says: "the answer of {} was ended{reason}: submit again with shorter texts",
+	},
+	{
+		cause: CauseTokens, code: berth.CodeInvalidOutput, decision: Fail,
+		says: "the answer of {} reached the token limit of the model before its end{reason}: the operator has to raise maxOutputTokens in the routing file",
+	},
+	{
+		cause: CauseFormat, code: berth.CodeInvalidOutput, decision: Another,
+		says: "the answer of {} does not have the format that this task needs{reason}: submit again, or the operator has to use another model",
 	},
 	{
 		cause: CauseUnknown, code: berth.CodeProviderUnavailable, decision: Retry,

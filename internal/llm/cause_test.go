@@ -49,7 +49,9 @@ func TestCause_ErrorsOfProviders_SameCauseInEveryPlace(t *testing.T) { // FM4
 		{"OpenAI", 401, `{"error":{"message":"Incorrect API key provided: sk-12345","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`, CauseKey},
 		{"DeepSeek", 401, `{"error":{"message":"Authentication Fails (no such user)","type":"authentication_error","param":null,"code":"invalid_request_error"}}`, CauseKey},
 		{"Zhipu", 401, `{"error":{"code":"1002","message":"Authorization Token非法"}}`, CauseKey},
-		{"OpenAI", 403, `{"error":{"message":"Country, region, or territory not supported","type":"request_forbidden","param":null,"code":"unsupported_country_region_territory"}}`, CausePermission},
+		{"OpenAI", 403, `{"error":{"message":"Country, region, or territory not supported","type":"request_forbidden","param":null,"code":"unsupported_country_region_territory"}}`, CauseRegion},
+		{"Google", 400, `{"error":{"code":400,"message":"User location is not supported for the API use.","status":"FAILED_PRECONDITION"}}`, CauseRegion},
+		{"Anthropic", 403, `{"error":{"type":"forbidden","message":"Claude is not available in your country."}}`, CauseRegion},
 		{"OpenAI", 404, `{"error":{"message":"The model gpt-9 does not exist or you do not have access to it.","type":"invalid_request_error","param":null,"code":"model_not_found"}}`, CauseModel},
 		{"DeepSeek", 400, `{"error":{"message":"Model Not Exist","type":"invalid_request_error","param":null,"code":"invalid_request_error"}}`, CauseModel},
 		{"Ollama", 404, `{"error":"model \"x\" not found, try pulling it first"}`, CauseModel},
@@ -95,7 +97,8 @@ func TestCause_StatusAlone_AsTheTableSays(t *testing.T) { // FM4
 			require.NotEmpty(t, e.Message)
 			require.NotContains(t, e.Message, "{", "%d %s", status, body)
 			rule := ruleOf(e.Cause)
-			require.True(t, slices.Contains(rule.statuses, status) || map[int]Cause{3: CauseAddress, 4: CauseBadRequest, 5: CauseServer}[status/100] == e.Cause,
+			require.True(t, slices.Contains(rule.statuses, status) || status == 403 && e.Cause == CauseBlocked ||
+				map[int]Cause{3: CauseAddress, 4: CauseBadRequest, 5: CauseServer}[status/100] == e.Cause,
 				"%d: %s", status, e.Cause)
 		}
 	}
@@ -139,9 +142,14 @@ func TestCause_ReasonOfProvider_BoundedAndWithoutSecrets(t *testing.T) { // FM4,
 		"at https://me:pass@host/v1":               "acme ended the answer with an error (at https:[…]host/v1): submit again later",
 		"key sk-abc123 of x":                       "acme ended the answer with an error (key […] of x): submit again later",
 		"org 0123456789abcdef0123456789abcdef why": "acme ended the answer with an error (org […] why): submit again later",
-		"": "acme ended the answer with an error: submit again later",
+		"code long_name_of_some_error_there":       "acme ended the answer with an error (code long_name_of_some_error_there): submit again later",
+		"":                                         "acme ended the answer with an error: submit again later",
 	} {
-		require.Equal(t, want, ep.answerError(reportedError{message: reason}, nil).Message)
+		e := ep.answerError(reportedError{message: reason}, []byte(reason))
+		require.Equal(t, want, e.Message)
+		if reason != "" {
+			require.Contains(t, want, "("+e.Err.Error()+")", "the log has the same")
+		}
 	}
 	long := ep.answerError(reportedError{message: strings.Repeat("字 ", 1000)}, nil).Message
 	require.Less(t, len(long), 300)
@@ -279,7 +287,7 @@ func TestStream_OtherContentEncoding_NamedFault(t *testing.T) { // FM2
 	t.Parallel()
 	got, _, err := callWire(t, always([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: br\r\nConnection: close\r\n\r\n\x1b\x0c\x00")))
 	require.Equal(t, CauseMalformed, got.cause)
-	require.ErrorContains(t, err, "content encoding br")
+	require.ErrorContains(t, failure(t, err).Err, "content encoding br", "for the log")
 	require.False(t, failure(t, err).Retryable)
 	for _, coding := range []string{"identity", ""} {
 		got, _, _ := callWire(t, always([]byte("HTTP/1.1 200 OK\r\nContent-Encoding: "+coding+"\r\nConnection: close\r\n\r\ndata: "+

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"berth"
@@ -34,6 +35,8 @@ type Call struct {
 	// JSON requests a JSON object from models that support this.
 	JSON     bool
 	Timeouts Timeouts
+	// Labels are keys and values that identify the call in the log.
+	Labels []any
 
 	body    []byte // of the request, see Prepare
 	without fields // that the body does not have
@@ -144,9 +147,9 @@ func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (R
 	var failed *CallError
 	if errors.As(err, &failed) {
 		failed.Model = call.Model
-		c.log.WarnContext(ctx, "model call failed", "model", call.Model, "provider", ep.servedBy,
+		c.log.WarnContext(ctx, "model call failed", append(slices.Clip(call.Labels), "model", call.Model, "provider", ep.servedBy,
 			"code", failed.Code, "kind", failed.Cause, "status", failed.Status, "retryable", failed.Retryable,
-			"retryAfter", failed.RetryAfter, "cause", failed.Err)
+			"retryAfter", failed.RetryAfter, "cause", failed.Err)...)
 	}
 	return s.result, err
 }

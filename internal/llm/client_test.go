@@ -281,7 +281,10 @@ func TestStream_ErrorResponse_CodeAndRetry(t *testing.T) {
 		want   want
 	}{
 		"401":                 {401, nil, jsonError("invalid_api_key"), want{berth.CodeProviderKey, false, 0, "DEEPSEEK_API_KEY"}},
-		"403":                 {403, nil, "<html>", want{berth.CodeProviderKey, false, 0, "DEEPSEEK_API_KEY"}},
+		"403":                 {403, nil, jsonError(""), want{berth.CodeProviderKey, false, 0, "(status 403: no): the operator has to check the rights of DEEPSEEK_API_KEY"}},
+		"403 page":            {403, nil, "<!DOCTYPE html><title> Just a\nmoment&hellip;</title>", want{berth.CodeProviderRejected, false, 0, "in front of deepseek refused the call (status 403: Just a moment…): "}},
+		"403 page, no title":  {403, nil, "\n<html>", want{berth.CodeProviderRejected, false, 0, "(status 403: a page): the operator has to check baseURL"}},
+		"407":                 {407, nil, "", want{berth.CodeProviderRejected, false, 0, "proxy"}},
 		"400":                 {400, nil, jsonError("invalid_request_error"), want{berth.CodeProviderRejected, false, 0, "400"}},
 		"404":                 {404, nil, "", want{berth.CodeProviderRejected, false, 0, "404"}},
 		"422":                 {422, nil, jsonError(""), want{berth.CodeProviderRejected, false, 0, "422"}},
@@ -374,8 +377,11 @@ func TestStream_KeyInErrorBody_Redacted(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = fmt.Fprintf(w, `{"error":{"message":"wrong key %s"}}`, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	})
-	_, err := p.client.Stream(t.Context(), ask(Timeouts{}), ignore)
-	require.Contains(t, failure(t, err).Err.Error(), "wrong key [key]")
+	call := ask(Timeouts{})
+	call.Labels = []any{"task", "t-1", "step", "match"}
+	_, err := p.client.Stream(t.Context(), call, ignore)
+	require.Contains(t, p.log.String(), `msg="model call failed" task=t-1 step=match model=deepseek-chat`)
+	require.Contains(t, failure(t, err).Err.Error(), "wrong key […]")
 	require.Contains(t, p.log.String(), "wrong key")
 	require.NotContains(t, p.log.String(), secret)
 }
@@ -471,7 +477,7 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 			for r.Context().Err() == nil {
 				send(w, strings.Repeat(`{"choices":[]}`+"\n\ndata: ", 1000)+"{}")
 			}
-		}, limits: Limits{OutputBytes: 1 << 20, LineBytes: 1 << 20, WireBytes: 1 << 20}, code: berth.CodeInvalidOutput, cause: errTooLong},
+		}, limits: Limits{OutputBytes: 1 << 20, LineBytes: 1 << 20, WireBytes: 1 << 20}, code: berth.CodeInvalidOutput, cause: errTooMuch},
 		"out of resources": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, content("half"), strings.Replace(stopChunk, "stop", "insufficient_system_resource", 1), doneLine)
 		}, code: berth.CodeProviderUnavailable, retryable: true, text: "half"},
@@ -484,7 +490,7 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 		},
 		"only thought": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			send(w, `{"choices":[{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":"length"}]}`, doneLine)
-		}, code: berth.CodeInvalidOutput, retryable: true, unusable: true},
+		}, code: berth.CodeInvalidOutput},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -497,6 +503,7 @@ func TestStream_BrokenAnswer_CodeAndRetry(t *testing.T) {
 			require.Equal(t, row.code, e.Code)
 			require.Equal(t, row.retryable, e.Retryable)
 			require.Equal(t, row.unusable, e.Unusable)
+			require.Equal(t, errors.Is(row.cause, errTooLong), strings.Contains(e.Message, "shorter texts"), "only where the texts can be the cause")
 			if row.cause != nil {
 				require.ErrorIs(t, e.Err, row.cause)
 			}
@@ -585,7 +592,8 @@ func TestStream_FinishReason_ByAllowList(t *testing.T) { // FM3
 	for reason, kind := range finishReasons {
 		rows[reason] = map[finishKind]want{
 			finishStop: {finish: "stop"}, finishLength: {finish: "length"}, finishFiltered: {cause: CauseRefused},
-			finishFailed: {cause: CauseOverload, retryable: true}, finishTool: {cause: CauseTool, retryable: true},
+			finishOverload: {cause: CauseOverload, retryable: true}, finishTimeout: {cause: CauseTimeout, retryable: true},
+			finishFailed: {cause: CauseUnknown, retryable: true}, finishTool: {cause: CauseTool, retryable: true},
 		}[kind]
 	}
 	for reason, row := range rows {

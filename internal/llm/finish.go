@@ -13,8 +13,8 @@ var finishReasons = map[string]finishKind{
 	"recitation": finishFiltered, "blocklist": finishFiltered, "prohibited_content": finishFiltered, "spii": finishFiltered,
 	"refusal": finishFiltered, "guardrail_intervened": finishFiltered, "image_safety": finishFiltered, "moderation": finishFiltered,
 
-	"insufficient_system_resource": finishFailed, "network_error": finishFailed, "error": finishFailed,
-	"server_error": finishFailed, "overloaded": finishFailed, "timeout": finishFailed,
+	"insufficient_system_resource": finishOverload, "overloaded": finishOverload, "timeout": finishTimeout,
+	"network_error": finishFailed, "error": finishFailed, "server_error": finishFailed,
 
 	"tool_calls": finishTool, "tool_call": finishTool, "tool_use": finishTool, "function_call": finishTool,
 }
@@ -26,6 +26,8 @@ const (
 	finishStop
 	finishLength
 	finishFiltered
+	finishOverload
+	finishTimeout
 	finishFailed // of the provider
 	finishTool
 )

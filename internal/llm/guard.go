@@ -74,13 +74,13 @@ type guardedBody struct {
 
 func (g *guardedBody) Read(p []byte) (int, error) {
 	if g.total > g.limits.WireBytes {
-		return 0, errTooLong
+		return 0, errTooMuch
 	}
 	g.dog.wait()
 	n, err := g.ReadCloser.Read(p)
 	g.dog.got(n)
 	if g.total += int64(n); g.total > g.limits.WireBytes {
-		return 0, errTooLong
+		return 0, errTooMuch
 	}
 	return n, err
 }

@@ -294,7 +294,7 @@ func (s *session) readObject(in io.Reader, mediaType string) error {
 	case err != nil:
 		return err
 	case int64(len(words)) > limit:
-		return errTooLong
+		return errTooMuch
 	case !gjson.ValidBytes(words) && bytes.HasPrefix(words, []byte("{")) && bytes.Contains(words, []byte(`"choices"`)):
 		return s.takeAll(words)
 	case !gjson.ValidBytes(words):
@@ -391,14 +391,20 @@ func (s *session) judge() error {
 	switch {
 	case kind == finishFiltered, s.refusal && !answered:
 		return fail(CauseRefused, "")
-	case kind == finishFailed:
+	case kind == finishOverload:
 		return fail(CauseOverload, "")
+	case kind == finishTimeout:
+		return fail(CauseTimeout, "")
+	case kind == finishFailed:
+		return fail(CauseUnknown, "finish reason "+reason)
 	case kind == finishTool, s.tools && !answered:
 		return fail(CauseTool, "")
 	case kind == finishOther:
 		return fail(CauseFinish, s.shown("", reason))
+	case !answered && kind == finishLength && s.thought > 0:
+		return fail(CauseTokens, "only thoughts")
 	case !answered && kind == finishLength:
-		return fail(CauseEmpty, "it reached the token limit before it answered")
+		return fail(CauseTokens, "no text")
 	case !answered && s.thought > 0:
 		return fail(CauseEmpty, "only thoughts")
 	case !answered:

@@ -62,6 +62,11 @@ const failures: [RegExp, Word][] = [
   [/ is overloaded:/, 'f_overload'],
   [/did not answer in time:/, 'f_timeout'],
   [/request is too large for/, 'f_large'],
+  [/asks this server to wait until (\S+ \S+ UTC),/, 'f_wait'],
+  [/does not serve the region/, 'f_region'],
+  [/something in front of .* refused the call/, 'f_blocked'],
+  [/reached the token limit of the model/, 'f_tokens'],
+  [/does not have the format that this task needs/, 'f_format'],
 ];
 
 /** The codes of failures that have many causes: behind the page's text, the API's message states which. */
@@ -70,7 +75,8 @@ const general = new Set(['provider_rejected', 'provider_unavailable', 'invalid_o
 /** failureOf returns why a task failed. */
 export function failureOf({ code, message }: { code: string; message: string }, i18n: typeof I18n): string {
   for (const [pattern, word] of failures) {
-    if (pattern.test(message)) return i18n.fill(word);
+    const found = pattern.exec(message);
+    if (found) return i18n.fill(word, ...found.slice(1));
   }
   const own = i18n.maybe(`e_${code}`, message || code);
   return general.has(code) && message && own !== message ? `${own} (${message})` : own;
