@@ -320,7 +320,9 @@ func TestStream_ContentOfUnknownForm_NamedFault(t *testing.T) { // FM2
 		`null,"refusal":"I cannot help with that."`:                                         {cause: CauseRefused, bought: true},
 		`"","tool_calls":[{"index":0,"id":"1","type":"function","function":{"name":"f"}}]`:  {cause: CauseTool, bought: true},
 		`"x","tool_calls":[{"index":0,"id":"1","type":"function","function":{"name":"f"}}]`: {text: "x", finish: "stop", bought: true},
-		`"hm\n</think>\n\nx"`: {text: "x", finish: "stop", bought: true},
+		`"<tool_call>\n{\"name\":\"f\"}\n</tool_call>\n"`:                                   {text: "<tool_call>\n{\"name\":\"f\"}\n</tool_call>\n", cause: CauseTool, bought: true},
+		`"<tool_call> is a tag"`: {text: "<tool_call> is a tag", finish: "stop", bought: true},
+		`"hm\n</think>\n\nx"`:    {text: "x", finish: "stop", bought: true},
 	} {
 		got, _, _ := callWire(t, always([]byte("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":"+value+"},\"finish_reason\":\"stop\"}]}\n\n")))
 		require.Equal(t, want, got, value)

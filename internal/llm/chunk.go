@@ -15,6 +15,7 @@ import (
 type piece struct {
 	content, reasoning, refusal string
 	tools                       bool
+	whole                       bool   // the content is that of a message, not of a delta
 	finish                      string // lower case
 }
 
@@ -31,7 +32,7 @@ func pieceOf(chunk gjson.Result, halves *joiner) (p piece, err error) {
 		}
 		message := choice.Get("delta")
 		if !message.Exists() { // of a response without streaming
-			message = choice.Get("message")
+			message, p.whole = choice.Get("message"), true
 		}
 		if text := choice.Get("text"); !message.Exists() { // of the older completions protocol
 			p.content += halves.join(text)
@@ -127,7 +128,7 @@ func (j *joiner) join(text gjson.Result) string {
 		j.escape = half[1]
 		raw = strings.TrimSuffix(raw, half[1]+`"`) + `"`
 	}
-	s := gjson.Parse(raw).Str
+	s := strings.ReplaceAll(gjson.Parse(raw).Str, "\x00", string(utf8.RuneError)) // databases do not store it
 	if s != "" {
 		s, j.bytes = j.bytes+s, ""
 	}

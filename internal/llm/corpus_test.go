@@ -313,20 +313,25 @@ func TestStream_OddFramingAndCharacters_SameAnswer(t *testing.T) { // P21, FM1
 	chunk := func(content, finish string) string {
 		return `{"choices":[{"index":0,"delta":{"content":"` + content + `"},"finish_reason":` + finish + `}]}`
 	}
+	message := func(content string) string { return strings.Replace(chunk(content, "null"), "delta", "message", 1) }
 	stop := chunk("", `"stop"`)
 	for name, row := range map[string]struct{ body, want string }{
-		"objects line by line":             {chunk("a ", "null") + "\n" + chunk("b", "null") + "\n" + stop + "\n", "a b"},
-		"objects and the end line by line": {chunk("a ", "null") + "\r\n" + chunk("b", "null") + "\r\n[DONE]\r\n", "a b"},
-		"objects without line ends":        {chunk("a ", "null") + chunk("b", "null") + stop + "[DONE]", "a b"},
-		"surrogates cut":                   {"data: " + chunk(`wave \ud83c`, "null") + "\n\ndata: " + chunk(`\udf0a!`, "null") + "\n\ndata: " + stop, "wave 🌊!"},
-		"surrogates cut, empty between":    {"data: " + chunk(`\uD83C`, "null") + "\n\ndata: " + chunk("", "null") + "\n\ndata: " + chunk(`\uDF0A`, `"stop"`), "🌊"},
-		"half a surrogate alone":           {"data: " + chunk(`a\ud83c`, "null") + "\n\ndata: " + chunk("b", "null") + "\n\ndata: " + stop, "a\ufffdb"},
-		"half a surrogate at the end":      {"data: " + chunk(`a\ud83c`, `"stop"`), "a\ufffd"},
-		"a text about an escape":           {"data: " + chunk(`a\\ud83c`, "null") + "\n\ndata: " + chunk("b", `"stop"`), `a\ud83cb`},
-		"bytes cut":                        {"data: " + chunk("\xe4\xbd", "null") + "\n\ndata: " + chunk("\xa0\xe5", "null") + "\n\ndata: " + chunk("\xa5\xbd", `"stop"`), "你好"},
-		"bytes cut at the end":             {"data: " + chunk("a\xe4\xbd", `"stop"`), "a\ufffd"},
-		"text beside no message":           {`data: {"choices":[{"index":0,"text":"a "}]}` + "\n\n" + `data: {"choices":[{"text":"b","finish_reason":"stop"}]}`, "a b"},
-		"stop in every chunk":              {"data: " + chunk("a ", `"stop"`) + "\n\ndata: " + chunk("b", `"stop"`) + "\n\n", "a b"},
+		"objects line by line":                  {chunk("a ", "null") + "\n" + chunk("b", "null") + "\n" + stop + "\n", "a b"},
+		"objects and the end line by line":      {chunk("a ", "null") + "\r\n" + chunk("b", "null") + "\r\n[DONE]\r\n", "a b"},
+		"objects without line ends":             {chunk("a ", "null") + chunk("b", "null") + stop + "[DONE]", "a b"},
+		"surrogates cut":                        {"data: " + chunk(`wave \ud83c`, "null") + "\n\ndata: " + chunk(`\udf0a!`, "null") + "\n\ndata: " + stop, "wave 🌊!"},
+		"surrogates cut, empty between":         {"data: " + chunk(`\uD83C`, "null") + "\n\ndata: " + chunk("", "null") + "\n\ndata: " + chunk(`\uDF0A`, `"stop"`), "🌊"},
+		"half a surrogate alone":                {"data: " + chunk(`a\ud83c`, "null") + "\n\ndata: " + chunk("b", "null") + "\n\ndata: " + stop, "a\ufffdb"},
+		"half a surrogate at the end":           {"data: " + chunk(`a\ud83c`, `"stop"`), "a\ufffd"},
+		"a text about an escape":                {"data: " + chunk(`a\\ud83c`, "null") + "\n\ndata: " + chunk("b", `"stop"`), `a\ud83cb`},
+		"bytes cut":                             {"data: " + chunk("\xe4\xbd", "null") + "\n\ndata: " + chunk("\xa0\xe5", "null") + "\n\ndata: " + chunk("\xa5\xbd", `"stop"`), "你好"},
+		"bytes cut at the end":                  {"data: " + chunk("a\xe4\xbd", `"stop"`), "a\ufffd"},
+		"text beside no message":                {`data: {"choices":[{"index":0,"text":"a "}]}` + "\n\n" + `data: {"choices":[{"text":"b","finish_reason":"stop"}]}`, "a b"},
+		"NUL":                                   {"data: " + chunk(`a\u0000b`, `"stop"`), "a\ufffdb"},
+		"messages with the whole text so far":   {"data: " + message("a ") + "\n\ndata: " + message("a b") + "\n\ndata: " + message("a b c") + "\n\ndata: " + stop, "a b c"},
+		"messages with a part of the text each": {"data: " + message("a ") + "\n\ndata: " + message("b ") + "\n\ndata: " + stop, "a b "},
+		"deltas, then the whole message":        {"data: " + chunk("a ", "null") + "\n\ndata: " + chunk("b", "null") + "\n\ndata: " + message("a b") + "\n\ndata: " + stop, "a b"},
+		"stop in every chunk":                   {"data: " + chunk("a ", `"stop"`) + "\n\ndata: " + chunk("b", `"stop"`) + "\n\n", "a b"},
 	} {
 		for _, media := range []string{"text/event-stream", "application/x-ndjson", "text/plain"} {
 			raw := []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: " + media + "\r\n\r\n" + row.body)

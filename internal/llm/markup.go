@@ -34,6 +34,8 @@ var (
 	}
 	// boxTags enclose what a model considers the result within its answer.
 	boxTags = []tags{{"<|begin_of_box|>", "<|end_of_box|>"}} // GLM 4.1V, GLM 4.5V
+	// toolTags enclose the call of a tool.
+	toolTags = tags{"<tool_call>", "</tool_call>"} // Qwen, Hermes, GLM
 	// endMarks are the tokens with which models end an answer.
 	endMarks = []string{
 		"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|end|>", "<|return|>", "<end_of_turn>", "<｜end▁of▁sentence｜>",

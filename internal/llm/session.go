@@ -33,6 +33,7 @@ type session struct {
 	filter  answerFilter
 	// text is the answer so far; received counts the bytes of content and reasoning, thought the tokens of thoughts.
 	text     strings.Builder
+	content  strings.Builder // as it was received
 	received int
 	thought  float64
 	// ended: the stream has the event that streams end with. tools: the model called a tool. refusal: the model refused to answer.
@@ -327,6 +328,7 @@ func (s *session) take(chunk gjson.Result, data []byte) error {
 		return s.failure(CauseMalformed, http.StatusOK, err.Error(), errors.New(s.quote(data)))
 	}
 	s.tools, s.refusal = s.tools || p.tools, s.refusal || strings.TrimSpace(p.refusal) != ""
+	p.content = s.added(p)
 	if s.received += len(p.content) + len(p.reasoning); s.received > s.limits.OutputBytes {
 		return errTooLong
 	}
@@ -343,6 +345,15 @@ func (s *session) take(chunk gjson.Result, data []byte) error {
 		s.dog.hurry(afterEnd)
 	}
 	return nil
+}
+
+// added returns the content that a piece adds. Some servers send the whole text so far with each message, or with the last.
+func (s *session) added(p piece) string {
+	if rest, again := strings.CutPrefix(p.content, s.content.String()); p.whole && again {
+		p.content = rest
+	}
+	s.content.WriteString(p.content)
+	return p.content
 }
 
 // reportedError is an error that the provider reports within its answer. If it comes first, and says that the provider had no capacity for the
@@ -381,7 +392,9 @@ func (s *session) deliver(out filtered) error {
 // judge returns an error when a complete answer cannot be used, and otherwise sets the finish reason to one of berth's.
 func (s *session) judge() error {
 	reason := s.result.FinishReason
-	answered := strings.TrimSpace(s.text.String()) != ""
+	text := strings.TrimSpace(s.text.String())
+	answered := text != ""
+	called := strings.HasPrefix(text, toolTags.begin) && strings.HasSuffix(text, toolTags.end) // by a server that does not separate it
 	why := fmt.Errorf("finish reason %q, %d bytes of text", reason, s.text.Len())
 	fail := func(cause Cause, shown string) error { return s.failure(cause, http.StatusOK, shown, why) }
 	kind := finishReasons[reason]
@@ -397,7 +410,7 @@ func (s *session) judge() error {
 		return fail(CauseTimeout, "")
 	case kind == finishFailed:
 		return fail(CauseUnknown, "finish reason "+reason)
-	case kind == finishTool, s.tools && !answered:
+	case kind == finishTool, called, s.tools && !answered:
 		return fail(CauseTool, "")
 	case kind == finishOther:
 		return fail(CauseFinish, s.shown("", reason))
