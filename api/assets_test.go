@@ -109,7 +109,7 @@ func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 		"zip":                         {[]byte("PK\x03\x04zip"), 415, "", ""},
 		"binary":                      {[]byte{0, 1, 2, 3}, 415, "", ""},
 		"utf-16":                      {[]byte("\xff\xfeh\x00i\x00"), 201, berth.AssetText, "text/plain; charset=utf-8"},
-		"latin-1":                     {[]byte("Zo\xeb writes"), 201, berth.AssetText, "text/plain; charset=utf-8"},
+		"latin-1":                     {[]byte("Zo\xeb writes it for you"), 201, berth.AssetText, "text/plain; charset=utf-8"},
 		"png cut off":                 {img[:20], 415, "", ""},
 		"png without its end":         {img[:len(img)-8], 201, berth.AssetImage, "image/png"},
 		"png half sent":               {img[:len(img)-20], 415, "", ""},
