@@ -123,6 +123,8 @@ func TestText_HTML_ShownTextIsRead(t *testing.T) { // FU1
 		"Markdown with HTML": {"<p align=\"center\"><img src=x></p>\n\n# Title\n\n- Go\n- Redis", "# Title\n\n- Go\n- Redis"},
 		"a table":            {"<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td> 2 </td></tr></table>", "a\tb\n1\t2"},
 		"hidden elements":    {"<body><div hidden>x<div>y</div></div><span style='color:red; display: none'>z</span><noscript>enable</noscript><template><p>t</p></template>Go", "Go"},
+		"hidden by any tag":  {"<body><p hidden>H</p><p style='visibility: hidden'>H</p><h1 style='display:none'>H</h1>Go<input hidden></body>", "Go"},
+		"hidden, no end":     {"<ul><li hidden>H<ul><li>H</ul><li>a</ul><p hidden>H<p>b<div><p hidden>H</div>c<div><li hidden>H</div>d", "a\nb\nc\nd"},
 		"preformatted":       {"<body><pre>a\n  b</pre>c", "a\n  b\nc"},
 		"line breaks":        {"<p>a<br>b<br/>c", "a\nb\nc"},
 		"unclosed script":    {"<p>Go</p><script>if (a < b) {", "Go"},

@@ -28,6 +28,10 @@ var (
 		tfoot th thead title tr tt u ul var video`)
 	// notShown are elements without text that a page shows.
 	notShown = elements(`audio canvas datalist iframe noembed noframes noscript object script style svg template title video`)
+	// void are elements without an end (HTML, 13.1.2).
+	void = elements(`area base br col embed hr img input link meta source track wbr`)
+	// implied are elements whose end may be left out.
+	implied = elements(`dd dt li optgroup option p tbody td tfoot th thead tr`)
 	// blocks are elements whose text is on lines of its own.
 	blocks = elements(`address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption figure footer form
 		h1 h2 h3 h4 h5 h6 header hr html legend li main menu nav ol optgroup option p pre search section summary table tbody tfoot thead
@@ -100,14 +104,22 @@ type htmlWriter struct {
 	// hidden is the name of the element that is not shown, and depth the number of those of this name within it.
 	hidden string
 	depth  int
+	// inner is the number of blocks within a hidden element whose end may be implied.
+	inner int
 }
 
 func (w *htmlWriter) start(z *htmltoken.Tokenizer, closed bool) {
 	tag, more := z.TagName()
 	name := string(tag)
+	if implied[w.hidden] && w.inner == 0 && (name == w.hidden || w.hidden == "p" && blocks[name]) {
+		w.hidden = ""
+	}
 	if w.hidden != "" {
 		if name == w.hidden && !closed {
 			w.depth++
+		}
+		if blocks[name] && !implied[name] && !void[name] {
+			w.inner++
 		}
 		return
 	}
@@ -116,13 +128,12 @@ func (w *htmlWriter) start(z *htmltoken.Tokenizer, closed bool) {
 		var key, value []byte
 		key, value, more = z.TagAttr()
 		style := strings.ReplaceAll(strings.ToLower(string(value)), " ", "")
-		// The end of other elements may be implied.
-		hides = (name == "div" || name == "span" || name == "section") &&
-			(string(key) == "hidden" || string(key) == "style" && strings.Contains(style, "display:none"))
+		hides = !void[name] && (string(key) == "hidden" ||
+			string(key) == "style" && (strings.Contains(style, "display:none") || strings.Contains(style, "visibility:hidden")))
 	}
 	switch {
 	case hides && !closed:
-		w.hidden, w.depth = name, 1
+		w.hidden, w.depth, w.inner = name, 1, 0
 	case name == "br":
 		w.newline()
 	case name == "td", name == "th":
@@ -139,6 +150,11 @@ func (w *htmlWriter) start(z *htmltoken.Tokenizer, closed bool) {
 }
 
 func (w *htmlWriter) end(name string) {
+	if w.hidden != "" && blocks[name] && !implied[name] {
+		if w.inner--; w.inner < 0 && implied[w.hidden] {
+			w.hidden = ""
+		}
+	}
 	if w.hidden != "" {
 		if name == w.hidden {
 			if w.depth--; w.depth == 0 {
