@@ -208,6 +208,8 @@ func TestText_Mail_ReadersTextIsRead(t *testing.T) { // FU1
 		"CRLF":      {strings.ReplaceAll(head+"\nHello\n", "\n", "\r\n"), "Hello"},
 		"quoted":    {head + "MIME-Version: 1.0\nContent-Type: text/plain; charset=iso-8859-1\nContent-Transfer-Encoding: quoted-printable\n\nR=E9sum=\ne", "Résume"},
 		"HTML":      {head + "MIME-Version: 1.0\nContent-Type: text/html\n\n<p>Hello</p><script>x</script>", "Hello"},
+		"a lie":     {head + "MIME-Version: 1.0\nContent-Type: text/plain; charset=us-ascii\n\nGrüße", "Grüße"},
+		"Latin 1":   {head + "MIME-Version: 1.0\nContent-Type: text/plain; charset=iso-8859-1\n\nGrüße", "Grüße"},
 		"multipart": {multi, "工程师\n\nAttachment, which is not included: cv.pdf"},
 	} {
 		out, err := read([]byte(c.source), 1000)

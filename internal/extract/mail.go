@@ -9,6 +9,7 @@ import (
 	"mime"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/emersion/go-message"
 	"golang.org/x/net/html/charset"
@@ -128,7 +129,8 @@ func (m *mailReader) part(at []int, e *message.Entity, err error) error {
 
 // partText returns the text of one part, which is in the encoding that the message states.
 func partText(b []byte, kind, label string, limit int) (string, error) {
-	if enc, _ := charset.Lookup(label); enc != nil {
+	// Programs state their default, Windows-1252 by its old names, for texts in UTF-8, too.
+	if enc, name := charset.Lookup(label); enc != nil && (name != "windows-1252" || !utf8.Valid(b)) {
 		if out, ok := strictly(enc, b); ok {
 			b = []byte(out)
 		}
