@@ -28,15 +28,15 @@ const (
 	maxFileName = 100
 )
 
-// readFile returns the part "file" of a multipart body with its declared type. It buffers no more than the limit.
-func (s *server) readFile(c echo.Context) (name, declared string, content []byte, err error) {
+// readFile returns the part "file" of a multipart body. It buffers no more than the limit.
+func (s *server) readFile(c echo.Context) (name string, content []byte, err error) {
 	limit, req := s.Config.MaxUploadBytes, c.Request()
 	header := req.Header.Get(echo.HeaderContentType)
 	if !strings.HasPrefix(strings.ToLower(header), "multipart/form-data") {
-		return "", "", nil, errorIn(echo.HeaderContentType, berth.CodeUnsupportedMedia, "must be multipart/form-data, with the part file")
+		return "", nil, errorIn(echo.HeaderContentType, berth.CodeUnsupportedMedia, "must be multipart/form-data, with the part file")
 	}
 	if req.ContentLength > bodyFactor*limit {
-		return "", "", nil, exceeds("body", limit)
+		return "", nil, exceeds("body", limit)
 	}
 	rc := http.NewResponseController(c.Response())
 	_ = rc.SetReadDeadline(time.Now().Add(4 * s.Config.BodyTimeout)) // a writer without deadlines is a test's
@@ -51,7 +51,7 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 	}()
 	boundary := parameters(header)["boundary"]
 	if boundary == "" {
-		return "", "", nil, berth.Invalid("file", "the multipart body has no boundary")
+		return "", nil, berth.Invalid("file", "the multipart body has no boundary")
 	}
 	form := multipart.NewReader(req.Body, boundary)
 	found := false
@@ -59,13 +59,13 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 	for {
 		part, err := form.NextRawPart()
 		if errors.Is(err, io.EOF) && found {
-			return name, declared, content, nil
+			return name, content, nil
 		}
 		if errors.Is(err, io.EOF) {
-			return "", "", nil, missing(others)
+			return "", nil, missing(others)
 		}
 		if err != nil {
-			return "", "", nil, multipartError(err)
+			return "", nil, multipartError(err)
 		}
 		disposition := parameters(part.Header.Get(echo.HeaderContentDisposition))
 		if disposition["name"] != "file" {
@@ -75,17 +75,16 @@ func (s *server) readFile(c echo.Context) (name, declared string, content []byte
 			continue
 		}
 		if found {
-			return "", "", nil, berth.Invalid("file", "an upload has one file")
+			return "", nil, berth.Invalid("file", "an upload has one file")
 		}
 		found = true
 		if content, err = io.ReadAll(io.LimitReader(decoded(part), limit+1)); err != nil {
-			return "", "", nil, multipartError(err)
+			return "", nil, multipartError(err)
 		}
 		if int64(len(content)) > limit {
-			return "", "", nil, exceeds("file", limit)
+			return "", nil, exceeds("file", limit)
 		}
 		name = fileName(disposition["filename"])
-		declared, _, _ = mime.ParseMediaType(part.Header.Get(echo.HeaderContentType)) // without one it is nothing
 	}
 }
 
