@@ -33,7 +33,7 @@ var written = []struct {
 		koreanOne, "서울에서 경력 개발자를 모집합니다.\n", "김영희\n", "이력서: Go\n", "자기소개서", "경력 10년", "이영희 개발자",
 	}},
 	{[]encoding.Encoding{charmap.Windows1250, charmap.ISO8859_2, charmap.CodePage852}, []string{
-		"Szukamy doświadczonego programisty Go z Wrocławia.\nWymagania: pięć lat doświadczenia.", "Imię: Małgorzata Wiśniewska\nAdres: ul. Świętojańska 5, Gdańsk",
+		"Szukamy doświadczonego programisty Go z Wrocławia.\nWymagania: pięć lat doświadczenia.", "Imię: Małgorzata Wiśniewska\nMiasto: ul. Świętojańska 5, Gdańsk",
 		"Łódź", "Źródło", "Małgorzata", "ąęśćż", "Pracowałem jako księgowy w spółce, Żółw, pięć", "Język polski, ojczysty",
 	}},
 	{[]encoding.Encoding{charmap.Windows1250, charmap.ISO8859_2, charmap.CodePage852}, []string{
