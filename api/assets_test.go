@@ -14,6 +14,7 @@ import (
 	"image/png"
 	"mime/multipart"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -263,4 +264,20 @@ func TestUploadAsset_Document_ItsTextIsStored(t *testing.T) { // T26, FT14
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Contains(t, a.problem.Detail, "pdftotext is not installed")
 	require.Contains(t, without.log.String(), "apt-get install poppler-utils")
+}
+
+// The type of an upload is that of its content, whatever the form declares.
+func TestUploadAsset_DeclaredTypeIsWrong_ContentDecides(t *testing.T) { // FU1
+	t.Parallel()
+	h := newHarness(t)
+	pdf, err := os.ReadFile("testdata/uploads/03-plain.pdf")
+	require.NoError(t, err)
+	for content, kind := range map[string]string{string(pdf): "text", string(pngOf(t, 4, 4)): "image", "Go engineer": "text"} {
+		for _, declared := range []string{"image/jpeg", "text/plain", "application/pdf", "nonsense"} {
+			body := "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"cv.jpg\"\r\nContent-Type: " + declared + "\r\n\r\n" + content + "\r\n--b--\r\n"
+			a := h.do(h.request(http.MethodPost, "/v1/assets", h.token("alice"), strings.NewReader(body), "Content-Type", "multipart/form-data; boundary=b"))
+			require.Equal(t, http.StatusCreated, a.status, "%s: %s", declared, a.body)
+			require.Equal(t, kind, a.json(t)["kind"], declared)
+		}
+	}
 }

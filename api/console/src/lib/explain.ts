@@ -13,7 +13,6 @@ const reasons: [RegExp, Word][] = [
   [/page contains no text/, 'r_emptyPage'],
   [/(?:file|its byte order mark) is damaged/, 'r_damaged'],
   [/image is (?:damaged|incomplete)/, 'r_brokenImage'],
-  [/declared as image/, 'r_brokenImage'],
   [/too complex/, 'r_complex'],
   [/cannot read (?:PDF|the characters of this PDF)/, 'r_noPDF'],
   [/fonts do not state their characters|only Adobe Reader shows/, 'r_unmapped'],
