@@ -306,7 +306,7 @@ func (ep endpoint) masked(s string) string {
 	})
 }
 
-// codeName is a long name of an error, which is no secret.
+// codeName is a long name of an error, which is shown.
 var codeName = regexp.MustCompile(`^[a-z]+(_[a-z]+){2,}$`)
 
 // printable returns a text on one line, without control characters.
