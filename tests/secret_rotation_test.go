@@ -36,6 +36,7 @@ type rotation struct {
 	token    atomic.Pointer[string]
 	requests atomic.Int64
 	failures chan string
+	stop     func() // ends the steady load
 }
 
 const (
@@ -129,10 +130,13 @@ func (r *rotation) load(callers int) (stop func()) {
 // idle selects connections that no caller is about to use: a pool checks those that were idle for a second.
 const idle = "SELECT pid FROM pg_stat_activity WHERE usename IN ('one', 'two') AND state = 'idle' AND now() - state_change > interval '2 seconds'"
 
-// renew ends the idle connections, of which a burst has left many, and makes another burst, which needs new ones.
+// renew ends the idle connections, of which a burst has left many, and makes another burst, which needs new ones. Calls pause while
+// connections are ended: one that a caller takes in this moment would fail, which has nothing to do with passwords.
 func (r *rotation) renew() {
 	r.eventually("idle connections", func() bool { return r.count("SELECT count(*) FROM ("+idle+") AS idle") > 0 })
-	r.sql("SELECT pg_terminate_backend(pid) FROM (" + idle + ") AS idle")
+	r.stop()
+	defer func() { r.stop = r.load(steady) }()
+	r.sql("SELECT pg_terminate_backend(pid, 10000) FROM (" + idle + ") AS idle")
 	list, err := r.server.Do(r.t.Context(), "CLIENT", "LIST", "TYPE", "normal").Text()
 	require.NoError(r.t, err)
 	for line := range strings.Lines(list) {
@@ -216,8 +220,8 @@ func TestSecrets_RotatedUnderLoad_NoRequestFails(t *testing.T) { // FM6
 	r.boot()
 	r.user("alice")
 	r.signWith(secret)
-	stop := r.load(steady)
-	defer stop()
+	r.stop = r.load(steady)
+	defer func() { r.stop() }()
 	r.load(burst)()
 	r.complete("before", "key-one")
 
@@ -251,7 +255,7 @@ func TestSecrets_RotatedUnderLoad_NoRequestFails(t *testing.T) { // FM6
 		_, _, err := client.New("http://"+r.httpAddr, former).Tasks(t.Context(), client.TaskQuery{Limit: 1})
 		return err != nil
 	})
-	stop()
+	r.stop()
 
 	doctor := r.start("berth", []string{"doctor"}, r.settings)
 	<-doctor.done

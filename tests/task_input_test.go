@@ -151,7 +151,7 @@ func TestTask_ProviderFails_RetriedOrEndsWithCode(t *testing.T) { // T9, T21
 	require.Equal(t, berth.EventDone, got.last.Type, "one repair: "+got.last.Message)
 	require.Zero(t, got.resets)
 
-	got = run(sim.Fault{Kind: sim.FaultBadJSON, Times: 2})
+	got = run(sim.Fault{Kind: sim.FaultBadJSON, Times: 3})
 	require.Equal(t, berth.EventError, got.last.Type)
 	require.Equal(t, berth.CodeInvalidOutput, got.last.Code)
 	s.noSlotHeld()
