@@ -78,6 +78,10 @@
 		const c = clip?.getBoundingClientRect();
 		for (const r of rects) {
 			if (scroller) continue;
+			if (c && styleOf(clip).overflowY === 'hidden' && r.top > c.bottom - 2) { // a line that is not shown
+				if (!titled(clip)) report('a text is cut off', block, text);
+				continue;
+			}
 			if (c) {
 				if ((r.right > c.right + 1 || r.left < c.left - 1) && !(styleOf(clip).textOverflow === 'ellipsis' && titled(clip))) report('a text is cut off', block, text);
 			} else if (r.right > root.clientWidth + 0.5 || r.left < -0.5) report('a text leaves the window', block, text);

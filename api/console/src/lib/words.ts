@@ -40,7 +40,7 @@ const en = {
   links: 'Invitation links', linksLead: 'Everyone who has a link can join, as often as it allows. It is shown only once.', noLinks: 'There is no link yet.', newLink: 'New link', guests: 'Guests', revoke: 'Revoke', revokeText: 'It admits no more guests. Those that it admitted stay.', revoked: 'revoked', usedUp: 'used up', uses: 'Used', copyLink: 'Copy', copied: 'Copied', linkAddress: 'Address of the new link',
 
   accountsLead: 'Credits and every change of them.', userPrefix: 'User begins with', tier: 'Tier', credits: 'Credits', cost: 'Cost', action: 'Action', subject: 'Subject', details: 'Details', omitted: 'Not recorded', paused: 'Paused', name: 'Name', step: 'Step', steps: 'Steps', price: 'Price', code: 'Code', message: 'Message', refunded: 'Refunded', poolId: 'Pool', userId: 'User', withinMs: 'Within ms', ttlMs: 'For ms', entries: 'Entries', amount: 'Amount',
-  noEntries: 'This user has no entries. A user exists with the first one, so the id may be wrong.', addCredits: 'Add credits', addCreditsText: 'A negative amount removes credits. The reason is shown to the user.',
+  noEntries: 'This user has no entries: credits were neither added nor used.', addCredits: 'Add credits', addCreditsText: 'A negative amount removes credits. The reason is shown to the user.',
 
   reconciliationLead: 'Compares what the database, Temporal, Redis and the fleet have, and repairs what was lost outside of berth.', startPass: 'Start a full pass', startPassText: 'The pass compares everything that is open. It runs beside the scheduled passes.', onlyReport: 'Only report, repair nothing',
   lastPass: 'Last pass', foundWord: 'found', leftWord: 'left', foundLabel: 'Found', leftLabel: 'Left', findings: 'Findings', noFindings: 'The last passes found nothing.', passes: 'Passes', rule: 'Rule', rules: 'Rules', dryRun: 'report only', requested: 'requested', fullOnly: 'full passes',
@@ -91,7 +91,7 @@ const zh: ConsoleWords = {
   links: '邀请链接', linksLead: '持有链接的人可在允许的次数内加入。链接只显示一次。', noLinks: '还没有链接。', newLink: '新建链接', guests: '来宾人数', revoke: '撤销', revokeText: '不再接纳新的来宾，已加入的不受影响。', revoked: '已撤销', usedUp: '已用完', uses: '已使用', copyLink: '复制', copied: '已复制', linkAddress: '新链接的地址',
 
   accountsLead: '点数及其每一次变化。', userPrefix: '用户名开头', tier: '级别', credits: '点数', cost: '费用', action: '操作', subject: '对象', details: '详情', omitted: '未记录', paused: '暂停', name: '名称', step: '步骤', steps: '步骤', price: '价格', code: '代码', message: '说明', refunded: '退还', poolId: '资源池', userId: '用户', withinMs: '期限（毫秒）', ttlMs: '时长（毫秒）', entries: '明细', amount: '数额',
-  noEntries: '该用户没有明细。用户自第一条明细起存在，编号可能有误。', addCredits: '增加点数', addCreditsText: '负数表示扣除。原因会显示给用户。',
+  noEntries: '该用户没有明细：点数从未增加，也从未使用。', addCredits: '增加点数', addCreditsText: '负数表示扣除。原因会显示给用户。',
 
   reconciliationLead: '比较数据库、Temporal、Redis 与节点的状态，并修复在 berth 之外丢失的内容。', startPass: '开始完整对账', startPassText: '将比较所有未结束的工作，与定期对账并行。', onlyReport: '只报告，不修复',
   lastPass: '上次对账', foundWord: '发现', leftWord: '剩余', foundLabel: '发现', leftLabel: '剩余', findings: '差异', noFindings: '最近的对账没有发现差异。', passes: '对账记录', rule: '规则', rules: '规则', dryRun: '只报告', requested: '手动', fullOnly: '仅完整对账',
