@@ -12,6 +12,7 @@ import (
 const (
 	officeNamespace = "urn:oasis:names:tc:opendocument:xmlns:office:1.0"
 	textNamespace   = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
+	styleNamespace  = "urn:oasis:names:tc:opendocument:xmlns:style:1.0"
 	titleNamespace  = "urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"
 	odtType         = "application/vnd.oasis.opendocument.text"
 )
@@ -25,7 +26,8 @@ func odt(content []byte, limit int) (string, error) {
 	if manifest, err := a.read("META-INF/manifest.xml"); err == nil && bytes.Contains(manifest, []byte("encryption-data")) {
 		return "", ErrEncrypted
 	}
-	var out strings.Builder
+	var parts [][]byte
+	styles := odtStyles{}
 	for _, part := range []string{"styles.xml", "content.xml"} {
 		if a.parts[part] == nil && part == "styles.xml" {
 			continue
@@ -34,7 +36,12 @@ func odt(content []byte, limit int) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		text, err := openDocument.text(newDecoder(bytes.NewReader(b)), limit)
+		parts = append(parts, b)
+		styles.read(newDecoder(bytes.NewReader(b)))
+	}
+	var out strings.Builder
+	for _, b := range parts {
+		text, err := openDocument(styles).text(newDecoder(bytes.NewReader(b)), limit)
 		if err != nil {
 			return "", err
 		}
@@ -48,7 +55,9 @@ func odt(content []byte, limit int) (string, error) {
 
 // flatODT returns the text of an OpenDocument text in one XML file.
 func flatODT(document string, limit int) (string, error) {
-	text, err := openDocument.text(newDecoder(strings.NewReader(document)), limit)
+	styles := odtStyles{}
+	styles.read(newDecoder(strings.NewReader(document)))
+	text, err := openDocument(styles).text(newDecoder(strings.NewReader(document)), limit)
 	if err != nil {
 		return "", err
 	}
@@ -59,8 +68,72 @@ func flatODT(document string, limit int) (string, error) {
 	return text, err
 }
 
-// openDocument is the dialect of OpenDocument.
-var openDocument = dialect{effect: openDocumentEffect, collapse: true}
+// odtStyles are styles by family and name: whether their text is hidden, where they state it, and their parents.
+type odtStyles map[odtStyle]struct {
+	parent string
+	states bool
+	hidden bool
+}
+
+type odtStyle struct{ family, name string }
+
+// maxParents bounds how many parents of a style are considered, because they may refer to each other.
+const maxParents = 32
+
+// read adds the styles of a part. What comes behind an error is missing, and the error is that of the text.
+func (s odtStyles) read(d *xml.Decoder) {
+	var of odtStyle
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return
+		}
+		if end, ok := token.(xml.EndElement); ok && end.Name.Space == styleNamespace && end.Name.Local == "style" {
+			of = odtStyle{}
+		}
+		e, ok := token.(xml.StartElement)
+		if !ok || e.Name.Space != styleNamespace {
+			continue
+		}
+		switch display := value(e, "display"); {
+		case e.Name.Local == "style":
+			of = odtStyle{value(e, "family"), value(e, "name")}
+			style := s[of]
+			style.parent = value(e, "parent-style-name")
+			s[of] = style
+		case e.Name.Local == "text-properties" && display != "":
+			style := s[of]
+			style.states, style.hidden = true, display == "none"
+			s[of] = style
+		}
+	}
+}
+
+// hides reports whether the text of an element is hidden by its style.
+func (s odtStyles) hides(e xml.StartElement) bool {
+	of := odtStyle{"text", value(e, "style-name")}
+	if e.Name.Local == "p" || e.Name.Local == "h" {
+		of.family = "paragraph"
+	}
+	for range maxParents {
+		style, known := s[of]
+		if !known || style.states {
+			return style.hidden
+		}
+		of.name = style.parent
+	}
+	return false
+}
+
+// openDocument returns the dialect of OpenDocument in a document with these styles.
+func openDocument(styles odtStyles) dialect {
+	return dialect{collapse: true, effect: func(e xml.StartElement) (effect, string) {
+		if e.Name.Space == textNamespace && (e.Name.Local == "span" || e.Name.Local == "p" || e.Name.Local == "h") && styles.hides(e) {
+			return skip, ""
+		}
+		return openDocumentEffect(e)
+	}}
+}
 
 func openDocumentEffect(e xml.StartElement) (effect, string) {
 	switch {
