@@ -84,7 +84,7 @@ func (s *server) readFile(c echo.Context) (name string, content []byte, err erro
 		if int64(len(content)) > limit {
 			return "", nil, exceeds("file", limit)
 		}
-		name = fileName(disposition["filename"])
+		name = fileName(formEscapes.Replace(disposition["filename"]))
 	}
 }
 
@@ -160,6 +160,9 @@ func multipartError(err error) error {
 	}
 	return e
 }
+
+// formEscapes undoes the encoding of file names in forms of browsers (WHATWG HTML, multipart/form-data encoding algorithm).
+var formEscapes = strings.NewReplacer("%22", `"`, "%0D", "\r", "%0A", "\n")
 
 // fileName returns the last element of a path, printable and short.
 func fileName(name string) string {

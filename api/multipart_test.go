@@ -61,6 +61,7 @@ func TestUploadAsset_FormDeviates_IsRead(t *testing.T) { // FU3
 		"a name without quotes":        {part(`form-data; name=file; filename=a.txt`, ""), plain, "a.txt"},
 		"no quotes, other characters":  {part(`form-data; name=file; filename=简历 (1).txt`, ""), plain, "简历 (1).txt"},
 		"quotes in a file name":        {part(`form-data; name="file"; filename="my "best" cv.txt"`, ""), plain, `my "best" cv.txt`},
+		"a quote as of browsers":       {part(`form-data; name="file"; filename="my %22best%22 cv 100%.txt"`, ""), plain, `my "best" cv 100%.txt`},
 		"an escaped quote":             {part(`form-data; name="file"; filename="my \"best\" cv.txt"`, ""), plain, `my "best" cv.txt`},
 		"an encoded file name":         {part(`form-data; name="file"; filename*=UTF-8''%E7%AE%80.txt`, ""), plain, "简.txt"},
 		"both file names":              {part(`form-data; name="file"; filename="a.txt"; filename*=UTF-8''%E7%AE%80.txt`, ""), plain, "简.txt"},
