@@ -20,7 +20,7 @@ var longNames = map[string]string{
 	"hyphens": strings.Repeat("7f3a9c21-", 25), "words": strings.Repeat("name of several words ", 11),
 }
 
-// named are the fields of the API's answers that hold a name, an id, or a text that somebody else chose.
+// named are the fields of the API that hold a name, an id, or a text that a user chose.
 var named = []string{
 	"userId", "taskId", "sessionId", "turnId", "executionId", "conferenceId", "passId", "tenantId", "nodeId", "affinityNodeId", "poolId", "pools", "owner", "identity", "removedBy",
 	"executor", "title", "zone", "hostname", "target", "subject", "model", "provider", "queue", "message", "error", "text", "serviceId", "services",
