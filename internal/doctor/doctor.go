@@ -80,7 +80,8 @@ func (d *doctor) add(l Level, subject, advice, format string, args ...any) {
 }
 
 func (d *doctor) settings() {
-	checked := []error{d.cfg.Validate(), d.files()}
+	catalog, filesErr := d.files()
+	checked := []error{d.cfg.Validate(), filesErr}
 	if !d.cfg.Identity.HasSecret() { // Validate accepts that, because not every process needs a secret
 		checked = append(checked, d.cfg.NeedSecret())
 	}
@@ -89,25 +90,25 @@ func (d *doctor) settings() {
 			d.add(Error, "settings", "", "%s", err)
 		}
 	}
-	if !Failed(d.findings) {
+	if len(d.findings) == 0 {
 		d.add(OK, "settings", "", "valid")
+	}
+	if catalog != nil {
+		d.models(catalog)
 	}
 }
 
-// files returns what is wrong with files that a process reads at its start.
-func (d *doctor) files() error {
+// files returns the models, nil if they cannot be read, and what is wrong with files that a process reads at its start.
+func (d *doctor) files() (catalog *llm.Catalog, err error) {
 	routing, err := llm.LoadConfig(d.cfg.Model.RoutingFile)
 	if err == nil && d.cfg.Model.Settings().Validate() == nil { // else Validate has named it
-		var catalog *llm.Catalog
-		if catalog, err = llm.NewCatalog(routing, d.cfg.Model.Settings()); err == nil {
-			d.models(catalog)
-		}
+		catalog, err = llm.NewCatalog(routing, d.cfg.Model.Settings())
 	}
 	if err != nil {
 		err = fmt.Errorf("--routing-file (BERTH_ROUTING_FILE): %w", err)
 	}
 	_, keysErr := signal.NewKeys(d.cfg.Signal.Keys, slog.New(slog.DiscardHandler))
-	return errors.Join(err, keysErr)
+	return catalog, errors.Join(err, keysErr)
 }
 
 // models checks that calls of the models can be made.
