@@ -36,8 +36,8 @@ func TestDynamicConfig_OfDockerCompose_EqualsDevelopment(t *testing.T) {
 		dynamicconfig.TransferProcessorSchedulerWorkerCount.Key(), dynamicconfig.TimerProcessorSchedulerWorkerCount.Key(),
 		dynamicconfig.VisibilityProcessorSchedulerWorkerCount.Key(), dynamicconfig.ArchivalProcessorSchedulerWorkerCount.Key(),
 		dynamicconfig.ReplicationProcessorSchedulerWorkerCount.Key(),
-		// For tests; deploy/temporal/namespace.sh waits instead.
-		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(),
+		// For tests; deploy/temporal/namespace.sh waits instead. Without the first, lists need no more reads than by default.
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(), dynamicconfig.FrontendPersistenceMaxQPS.Key(),
 	} {
 		delete(development, local)
 	}
