@@ -3,6 +3,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -133,7 +134,11 @@ func (g *group) run(ctx context.Context) {
 			g.opts.Logger.WarnContext(ctx, "workers not started; retrying", "queues", g.names(), "error", err)
 		}
 		if ctx.Err() == nil && err == nil {
-			g.opts.Logger.WarnContext(ctx, "workers stopping", "queues", g.names(), "reason", context.Cause(available))
+			reason := []any{"queues", g.names(), "reason", context.Cause(available)}
+			if u, ok := errors.AsType[*health.UnavailableError](context.Cause(available)); ok && u.Err != nil {
+				reason = append(reason, "error", u.Err)
+			}
+			g.opts.Logger.WarnContext(ctx, "workers stopping", reason...)
 		}
 		release()
 		for _, w := range set {

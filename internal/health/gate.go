@@ -36,6 +36,7 @@ type Gate struct {
 type gated struct {
 	check  Check
 	period atomic.Pointer[period]
+	failed atomic.Pointer[error] // of the last check that failed
 }
 
 // period is a time in which a dependency is available, or is not.
@@ -46,7 +47,10 @@ type period struct {
 }
 
 // UnavailableError is the cause of the end of a context that Await returned.
-type UnavailableError struct{ Dependency string }
+type UnavailableError struct {
+	Dependency string
+	Err        error // of the last check that failed; nil if the checks hang
+}
 
 func (e *UnavailableError) Error() string { return fmt.Sprintf("%s is unavailable", e.Dependency) }
 
@@ -122,18 +126,26 @@ func (g *Gate) during(ctx context.Context, names []string) (context.Context, con
 	for _, name := range names {
 		p := g.deps[name].period.Load()
 		if !p.available {
-			cancel(&UnavailableError{name})
+			cancel(g.unavailable(name))
 			break
 		}
 		go func() {
 			select {
 			case <-p.over:
-				cancel(&UnavailableError{name})
+				cancel(g.unavailable(name))
 			case <-ctx.Done():
 			}
 		}()
 	}
 	return ctx, func() { cancel(nil) }
+}
+
+func (g *Gate) unavailable(name string) error {
+	u := &UnavailableError{Dependency: name}
+	if err := g.deps[name].failed.Load(); err != nil {
+		u.Err = *err
+	}
+	return u
 }
 
 // run checks one dependency until ctx ends. A check that hangs does not delay the end of the period.
@@ -142,7 +154,9 @@ func (d *gated) run(ctx context.Context) {
 	var checking sync.WaitGroup
 	checking.Go(func() {
 		for {
-			if d.checkOnce(ctx) == nil {
+			if err := d.checkOnce(ctx); err != nil {
+				d.failed.Store(&err)
+			} else {
 				select {
 				case succeeded <- struct{}{}:
 				case <-ctx.Done():

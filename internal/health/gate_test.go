@@ -41,6 +41,7 @@ func lost(t *testing.T, available context.Context) string {
 	<-available.Done()
 	var u *health.UnavailableError
 	require.ErrorAs(t, context.Cause(available), &u)
+	require.Error(t, u.Err, "the reason")
 	return u.Dependency
 }
 

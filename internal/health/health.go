@@ -37,7 +37,7 @@ const (
 	Unavailable Status = "unavailable" // of a dependency: the last check failed
 )
 
-// Check returns an error if a dependency is unavailable.
+// Check returns an error if a dependency is unavailable. The error may be one with a Reason.
 type Check func(context.Context) error
 
 // Report is the state of a process. It contains no error texts, which would show addresses to any caller; the log has them.
@@ -51,6 +51,7 @@ type Report struct {
 type Dependency struct {
 	Status Status    `json:"status"`
 	Since  time.Time `json:"since"` // of the status
+	Reason *Reason   `json:"reason,omitempty" doc:"Why it is unavailable, or what puts data at risk while it is ok, where that is known"`
 }
 
 // Ready reports whether the process should receive requests: every dependency has succeeded once, and it is not stopping.
@@ -87,7 +88,7 @@ func (p *Probe) Version() string { return p.version }
 func (p *Probe) Watch(ctx context.Context, checks map[string]Check) {
 	var running sync.WaitGroup
 	for name, check := range checks {
-		p.set(name, Starting)
+		p.set(name, finding{status: Starting})
 		running.Go(func() { p.watch(ctx, name, check) })
 	}
 	<-ctx.Done()
@@ -101,47 +102,90 @@ func (p *Probe) watch(ctx context.Context, name string, check Check) {
 	labels := metrics.With(metrics.Dependency.String(name))
 	defer metrics.Observe(func(o metric.Observer) {
 		up := int64(0)
-		if p.Report().Dependencies[name].Status == OK {
+		d := p.Report().Dependencies[name]
+		if d.Status == OK {
 			up = 1
 		}
 		o.ObserveInt64(metrics.DependencyState, up, labels)
-	}, metrics.DependencyState)()
-	wait, failing := startInterval, false
+		if d.Reason != nil {
+			o.ObserveInt64(metrics.DependencyReason, 1, metrics.With(metrics.Dependency.String(name),
+				metrics.Reason.String(d.Reason.Code), metrics.Setting.String(d.Reason.Setting)))
+		}
+	}, metrics.DependencyState, metrics.DependencyReason)()
+	wait, last := startInterval, finding{status: OK}
 	for {
 		checking, cancel := context.WithTimeout(ctx, timeout)
 		err := check(checking)
 		cancel()
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err == nil:
-			wait = interval
-			p.set(name, OK)
-			if failing {
-				p.logger.InfoContext(ctx, "dependency available again", "dependency", name)
-			}
-		case !failing:
-			p.logger.WarnContext(ctx, "dependency unavailable", "dependency", name, "error", err)
-			fallthrough
-		default:
-			p.set(name, Unavailable)
 		}
-		failing = err != nil
-		if !pause.For(ctx, wait) {
+		found := find(err)
+		if found.status == OK {
+			wait = interval
+		}
+		p.set(name, found)
+		p.log(ctx, name, last, found, err)
+		if last = found; !pause.For(ctx, wait) {
 			return
 		}
 	}
 }
 
-// set records the status of a dependency. One that has never responded is starting, not unavailable.
-func (p *Probe) set(name string, s Status) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.deps[name].Status
-	if s == before || (s == Unavailable && before == Starting) || (s == Starting && before != "") {
+// finding is the result of a check.
+type finding struct {
+	status Status
+	reason Reason // zero: none is known
+}
+
+func find(err error) finding {
+	f := finding{status: OK}
+	if err == nil {
+		return f
+	}
+	if r, ok := ReasonOf(err); ok {
+		f.reason = r
+	}
+	if !f.reason.Risk {
+		f.status = Unavailable
+	}
+	return f
+}
+
+// log logs a change of the status or of its reason. The error of a risk or of an unavailable dependency is not nil.
+func (p *Probe) log(ctx context.Context, name string, last, found finding, err error) {
+	if found == last {
 		return
 	}
-	p.deps[name] = Dependency{Status: s, Since: time.Now()}
+	if last.status != OK && found.status == OK {
+		p.logger.InfoContext(ctx, "dependency available again", "dependency", name)
+	}
+	switch {
+	case found.status == Unavailable:
+		p.logger.WarnContext(ctx, "dependency unavailable", "dependency", name, "error", err)
+	case found.reason.Risk:
+		p.logger.WarnContext(ctx, "dependency works with a risk", "dependency", name, "error", err)
+	case last.reason.Risk:
+		p.logger.InfoContext(ctx, "risk of dependency has ended", "dependency", name, "reason", last.reason.Code)
+	}
+}
+
+// set records what was found about a dependency. One that has never responded is starting, not unavailable.
+func (p *Probe) set(name string, f finding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.deps[name]
+	switch {
+	case f.status == d.Status, f.status == Unavailable && d.Status == Starting:
+	case f.status == Starting && d.Status != "":
+		return
+	default:
+		d = Dependency{Status: f.status, Since: time.Now()}
+	}
+	if d.Reason = nil; f.reason != (Reason{}) {
+		d.Reason = &f.reason
+	}
+	p.deps[name] = d
 }
 
 // Report returns the current state.

@@ -1,15 +1,19 @@
 package health_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -105,4 +109,66 @@ func TestHandler_State_DecidesStatus(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	code, _, _ = get("/healthz")
 	require.Equal(t, http.StatusOK, code)
+}
+
+// broken is an error with a reason, whose text has an address.
+type broken struct{ reason health.Reason }
+
+func (b *broken) Error() string         { return "10.1.2.3: " + b.reason.Text }
+func (b *broken) Reason() health.Reason { return b.reason }
+
+// FI3: the reason why a dependency does not work is shown, also before it has worked once, and changes with the cause. A risk is shown of one
+// that works.
+func TestProbe_CheckHasReason_ReportHasItUntilItEnds(t *testing.T) { // L11
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var failure atomic.Pointer[broken]
+		fail := func(r health.Reason) { failure.Store(&broken{r}) }
+		replica := health.Reason{Code: "read_only", Setting: "BERTH_REDIS_ADDR", Text: "set the address of the master"}
+		full := health.Reason{Code: "memory_full", Setting: "maxmemory", Text: "raise it"}
+		evicts := health.Reason{Code: "evicts", Setting: "maxmemory-policy", Text: "set it to noeviction", Risk: true}
+		var log bytes.Buffer
+		p := health.New("test", slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			p.Watch(ctx, map[string]health.Check{"redis": func(context.Context) error {
+				if err := failure.Load(); err != nil {
+					return fmt.Errorf("check: %w", err)
+				}
+				return nil
+			}})
+		})
+		defer func() { cancel(); watching.Wait() }()
+		is := func(of health.Status, s health.Status, reason *health.Reason) {
+			t.Helper()
+			<-time.After(6 * time.Second)
+			synctest.Wait()
+			r := p.Report()
+			require.Equal(t, of, r.Status)
+			require.Equal(t, s, r.Dependencies["redis"].Status)
+			require.Equal(t, reason, r.Dependencies["redis"].Reason)
+			body, err := json.Marshal(r)
+			require.NoError(t, err)
+			require.NotContains(t, string(body), "10.1.2.3")
+		}
+		fail(replica)
+		is(health.Starting, health.Starting, &replica)
+		failure.Store(nil)
+		is(health.OK, health.OK, nil)
+		since := p.Report().Dependencies["redis"].Since
+		fail(evicts)
+		is(health.OK, health.OK, &evicts)
+		require.Equal(t, since, p.Report().Dependencies["redis"].Since, "it works as before")
+		fail(replica)
+		is(health.Degraded, health.Unavailable, &replica)
+		fail(full)
+		is(health.Degraded, health.Unavailable, &full)
+		is(health.Degraded, health.Unavailable, &full)
+		failure.Store(nil)
+		is(health.OK, health.OK, nil)
+		require.Equal(t, 3, strings.Count(log.String(), `msg="dependency unavailable"`), "once for each cause: %s", &log)
+		require.Equal(t, 1, strings.Count(log.String(), `msg="dependency works with a risk"`), "%s", &log)
+		require.Contains(t, log.String(), "10.1.2.3: set the address of the master")
+	})
 }

@@ -25,6 +25,7 @@ const (
 	TaskQueue  = attribute.Key("task_queue") // of Temporal; those of single nodes are not observed
 	Pool       = attribute.Key("pool")
 	Reason     = attribute.Key("reason")
+	Setting    = attribute.Key("setting")
 	Script     = attribute.Key("db.stored_procedure.name")
 )
 
@@ -90,7 +91,8 @@ var (
 	SignalConnections = gauge("berth.signal.connections", "Participants connected through this process")
 	SignalHolds       = gauge("berth.signal.holds", "Participants whose connection this process holds until a unit has their conference")
 	Nodes             = gauge("berth.nodes", "Registered nodes by kind and state, the same in every process")
-	DependencyState   = gauge("berth.dependency.up", "1 while a dependency of this process responds, else 0")
+	DependencyState   = gauge("berth.dependency.up", "1 while a dependency of this process works, else 0")
+	DependencyReason  = gauge("berth.dependency.reason", "1 while a dependency of this process has a known problem, by reason and setting")
 	BuildInfo         = gauge("berth.build.info", "1, labelled with the version")
 )
 
