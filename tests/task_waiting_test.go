@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -70,14 +71,23 @@ func submitNumbered(t *testing.T, c *client.Client, from, n int) map[int]string 
 	g.SetLimit(8)
 	for i := from; i < from+n; i++ {
 		g.Go(func() error {
-			acc, err := c.Submit(t.Context(), client.Submission{
-				ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
-				Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d", i)},
-			}, "")
-			mu.Lock()
-			defer mu.Unlock()
-			ids[i] = acc.TaskID
-			return err
+			for {
+				acc, err := c.Submit(t.Context(), client.Submission{
+					ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+					Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d", i)},
+				}, fmt.Sprint(i))
+				if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == berth.CodeUnavailable { // as on a machine that is busy
+					select {
+					case <-time.After(time.Duration(p.RetryAfter) * time.Second):
+						continue
+					case <-t.Context().Done():
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				ids[i] = acc.TaskID
+				return err
+			}
 		})
 	}
 	require.NoError(t, g.Wait())
