@@ -4,12 +4,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
-	"mime"
 	"mime/multipart"
 	"mime/quotedprintable"
 	"net/http"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/mediatype"
 )
 
 const (
@@ -49,7 +48,8 @@ func (s *server) readFile(c echo.Context) (name string, content []byte, err erro
 			_ = rc.SetReadDeadline(time.Time{})
 		}
 	}()
-	boundary := parameters(header)["boundary"]
+	_, params := mediatype.Parse(header)
+	boundary := params["boundary"]
 	if boundary == "" {
 		return "", nil, berth.Invalid("file", "the multipart body has no boundary")
 	}
@@ -67,7 +67,7 @@ func (s *server) readFile(c echo.Context) (name string, content []byte, err erro
 		if err != nil {
 			return "", nil, multipartError(err)
 		}
-		disposition := parameters(part.Header.Get(echo.HeaderContentDisposition))
+		_, disposition := mediatype.Parse(part.Header.Get(echo.HeaderContentDisposition))
 		if disposition["name"] != "file" {
 			if len(others) <= maxNamed {
 				others = append(others, disposition["name"])
@@ -97,37 +97,6 @@ func decoded(part *multipart.Part) io.Reader {
 		return quotedprintable.NewReader(part)
 	}
 	return part
-}
-
-// parameter is one of a header that is not written as RFC 2045 requires: values with spaces or other characters without quotes, or
-// with quotes in them.
-var parameter = regexp.MustCompile(`(?i);\s*([a-z]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"\s*(?:;|$)|([^;]*))`)
-
-// parameters returns the parameters of a header, by their names in lower case.
-func parameters(header string) map[string]string {
-	if _, found, err := mime.ParseMediaType(header); err == nil {
-		return found
-	}
-	found := map[string]string{}
-	for header != "" {
-		at := parameter.FindStringSubmatchIndex(header)
-		if at == nil {
-			break
-		}
-		name := strings.ToLower(header[at[2]:at[3]])
-		var value string
-		if at[4] >= 0 {
-			value = strings.ReplaceAll(header[at[4]:at[5]], `\"`, `"`)
-			header = header[at[5]+1:]
-		} else {
-			value = strings.Trim(strings.TrimSpace(header[at[6]:at[7]]), `"'`)
-			header = header[at[7]:]
-		}
-		if _, twice := found[name]; !twice {
-			found[name] = value
-		}
-	}
-	return found
 }
 
 // missing states which parts a body without the part "file" has.
