@@ -69,7 +69,7 @@ func (s *server) upload(c echo.Context) error {
 	// A slow upload does not use up the time of what follows.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), callTimeout)
 	defer cancel()
-	asset, err := s.inspect(ctx, content)
+	asset, err := s.inspect(ctx, name, content)
 	if err != nil {
 		return err
 	}
@@ -99,11 +99,11 @@ func nameAs(name, mediaType string) string {
 var documentNames = []string{".pdf", ".docx", ".odt", ".fodt", ".html", ".htm", ".xhtml", ".mhtml", ".xml", ".eml"}
 
 // inspect detects the format of an upload from its content, and returns the asset that it becomes.
-func (s *server) inspect(ctx context.Context, content []byte) (berth.Asset, error) {
+func (s *server) inspect(ctx context.Context, name string, content []byte) (berth.Asset, error) {
 	if len(content) == 0 {
 		return berth.Asset{}, berth.Invalid("file", "must not be empty")
 	}
-	format := extract.Detect(content)
+	format := extract.Detect(content, name)
 	if format.Image != "" {
 		return s.imageAsset(ctx, content, format.Image)
 	}

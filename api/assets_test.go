@@ -156,7 +156,7 @@ func TestGetAsset_HTMLContent_OwnerOnlyWithSafeHeaders(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	html := []byte("Go <script>alert(1)</script>")
-	id, _ := h.upload("alice", "x.html", html).json(t)["assetId"].(string)
+	id, _ := h.upload("alice", "x.txt", html).json(t)["assetId"].(string)
 	a := h.do(h.request(http.MethodGet, "/v1/assets/"+id, h.token("alice"), nil))
 	require.Equal(t, http.StatusOK, a.status)
 	require.Equal(t, html, a.body)

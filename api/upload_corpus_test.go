@@ -24,7 +24,7 @@ var uploads = map[string]struct {
 	"02-ff.txt":        {text: "Page one: Go engineer\fPage two: Redis\n"},
 	"02-gif89a.txt":    {text: "GIF89a decoder maintainer wanted. Go, C.\n"},
 	"02-gz.txt":        {reason: "has no visible characters"},
-	"02-html-lead.txt": {text: "Go engineer\nwanted"},
+	"02-html-lead.txt": {text: "<p>Go engineer</p> wanted\n"},
 	"02-id3.txt":       {text: "ID3 Solutions GmbH is hiring a Go engineer.\n"},
 	"02-mthd.txt":      {text: "FORM xxxxAIFF engineer\n"},
 	"02-mz.txt":        {text: "MZ Labs hires Go engineers\n"},

@@ -51,7 +51,7 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 			return err
 		}
 		name := textVar
-		if extract.Detect(b).Image != "" {
+		if extract.Detect(b, file).Image != "" {
 			var ok bool
 			if name, ok = imageVariable(c.Template, textVar, imageVar); !ok {
 				return fmt.Errorf("%s: %s takes a text or document, not an image: %s", flag, c.Template, file)

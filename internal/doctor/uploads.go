@@ -28,7 +28,7 @@ const (
 // uploads reads a small PDF and a small image with Chinese characters, because a tool without its data omits what it cannot read.
 func (d *doctor) uploads(ctx context.Context) {
 	const subject = "uploads"
-	text, err := extract.NewReader(d.pdfToText).Text(ctx, extract.Detect(samplePDF), samplePDF, len(samplePDF))
+	text, err := extract.NewReader(d.pdfToText).Text(ctx, extract.Detect(samplePDF, ""), samplePDF, len(samplePDF))
 	switch {
 	case errors.Is(err, extract.ErrNoTool):
 		d.add(Warning, subject, readerPackages, "PDF files are refused: %s", err)

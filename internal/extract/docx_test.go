@@ -33,8 +33,11 @@ func parts(t *testing.T, entries ...string) []byte {
 }
 
 // read returns the text of a document that needs no program.
-func read(content []byte, limit int) (string, error) {
-	return new(Reader).Text(context.Background(), Detect(content), content, limit)
+func read(content []byte, limit int) (string, error) { return readAs("", content, limit) }
+
+// readAs reads a file with a name.
+func readAs(name string, content []byte, limit int) (string, error) {
+	return new(Reader).Text(context.Background(), Detect(content, name), content, limit)
 }
 
 func TestDOCX_Document_VisibleTextIsRead(t *testing.T) { // FT14

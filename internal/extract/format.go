@@ -3,6 +3,7 @@ package extract
 import (
 	"bytes"
 	"errors"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,9 +33,22 @@ var (
 	pdfEnds = [][]byte{[]byte("endobj"), []byte("startxref"), []byte("%%EOF")}
 )
 
+// pages and sources are the extensions of names that state what a text with tags is: HTML, or a text that is kept as it is, such as
+// source code, a component or a template.
+var (
+	pages   = elements(".html .htm .xhtml .xht .shtml")
+	sources = elements(`.md .markdown .mdown .mkd .mdx .rmd .qmd .rst .adoc .asciidoc .textile .org .tex .wiki
+		.vue .svelte .astro .riot .marko .jsx .tsx .js .mjs .cjs .ts .mts .coffee
+		.erb .rhtml .haml .slim .ejs .eta .hbs .handlebars .mustache .twig .liquid .njk .j2 .jinja .jinja2 .tmpl .tpl .gohtml .gotmpl .templ
+		.ftl .ftlh .vm .mako .tt .heex .leex .eex .cshtml .vbhtml .razor .ascx .master .jspx .tag .latte .blade
+		.xsl .xslt .go .py .rb .java .kt .cs .c .h .cpp .hpp .rs .swift .scala .sh .ps1 .sql .r .lua .pl .css .scss .less
+		.json .jsonl .yaml .yml .toml .ini .csv .tsv .log .diff .patch`)
+)
+
 // Detect returns the format of a file by its content: PDF, the marks of binary formats, and then kinds of text. A mark that texts
-// may begin with, such as GIF89a, counts only in a file that is not a text.
-func Detect(content []byte) Format {
+// may begin with, such as GIF89a, counts only in a file that is not a text. The name, which may be empty, decides only what a text is
+// that has tags, or fields like those of a message, in it.
+func Detect(content []byte, name string) Format {
 	if pdfStarts(content) {
 		return Format{pdf: true}
 	}
@@ -44,10 +58,11 @@ func Detect(content []byte) Format {
 	if pdfAfterJunk(content) {
 		return Format{pdf: true}
 	}
-	if looksLikeMail(content) {
+	extension := strings.ToLower(path.Ext(name))
+	if !sources[extension] && looksLikeMail(content) {
 		return Format{read: mail}
 	}
-	return Format{read: text}
+	return Format{read: func(content []byte, limit int) (string, error) { return text(content, extension, limit) }}
 }
 
 // pdfStarts reports whether a file begins with the header of a PDF, possibly behind a byte order mark or white space. A line of text
@@ -70,7 +85,7 @@ func pdfAfterJunk(content []byte) bool {
 }
 
 // text returns the text of a file that is not a known binary: plain text as it is, and the text of documents that are written as text.
-func text(content []byte, limit int) (string, error) {
+func text(content []byte, extension string, limit int) (out string, err error) {
 	decoded, err := decode(content)
 	if err != nil {
 		return "", err
@@ -83,8 +98,11 @@ func text(content []byte, limit int) (string, error) {
 		return "", unsupported("a PostScript document", saveAsPDF)
 	case dataURL.MatchString(start):
 		return "", unsupported("a data URL", "upload the file in it")
+	case sources[extension], isProgram(start):
+	case pages[extension] && hasElement(start):
+		return html(start, limit, !isPage(rootOf(start)))
 	case strings.HasPrefix(start, "<"):
-		if out, err, found := marked(start, limit); found {
+		if out, err, found := marked(start, extension, limit); found {
 			return out, err
 		}
 	}
@@ -94,26 +112,25 @@ func text(content []byte, limit int) (string, error) {
 	return decoded, nil
 }
 
-// marked returns the text of HTML or XML, or found false for a text that only begins with an angle bracket.
-func marked(start string, limit int) (out string, err error, found bool) { //nolint:revive // found belongs to both
+// marked returns the text of HTML or XML, or found false for a text that only has tags in it: nothing of that may be lost.
+func marked(start, extension string, limit int) (out string, err error, found bool) { //nolint:revive // found belongs to both
+	declares := strings.HasPrefix(start, "<?xml")
 	root := rootOf(start)
-	if root == "" && (strings.HasPrefix(start, "<?xml") || strings.HasPrefix(start, "<!")) {
+	if root == "" && (declares || strings.HasPrefix(start, "<!")) {
 		root = xmlRoot(start) // declarations of XML may have others in them
 	}
 	switch {
 	case root == "svg":
 		return "", unsupported("an SVG image", saveAsImage), true
-	case root == "html":
+	case isPage(root):
 		out, err = html(start, limit, false)
-	case isHTML(root) && !strings.HasPrefix(start, "<?xml"):
-		out, err = html(start, limit, true)
-	case root == "" && !strings.HasPrefix(start, "<?xml"):
-		return "", nil, false
-	default:
+	case declares, extension == ".xml", extension == ".fodt", strings.HasPrefix(start, "<!DOCTYPE") && root != "", onlyData(start):
 		out, err = xmlText(start, limit)
-		if errors.Is(err, ErrDamaged) && !strings.HasPrefix(start, "<?xml") {
-			return "", nil, false // such as "<T> is a type parameter"
+		if errors.Is(err, errStylesheet) {
+			return "", nil, false
 		}
+	default:
+		return "", nil, false
 	}
 	return out, err, true
 }

@@ -21,7 +21,7 @@ func elements(names string) map[string]bool {
 }
 
 var (
-	// fragments are the elements that a piece of HTML may begin with.
+	// fragments are the elements of HTML.
 	fragments = elements(`a abbr address article aside b base big blockquote body br button center cite code dd del details dfn div dl dt em
 		fieldset figure font footer form h1 h2 h3 h4 h5 h6 head header hr i iframe img input ins kbd label li link main mark menu meta nav
 		noscript ol p picture pre q s samp script section small span strike strong style sub summary sup table tbody td template textarea
@@ -38,8 +38,67 @@ var (
 		tr ul`)
 )
 
-// isHTML reports whether a text that begins with an element of this name is a piece of HTML.
-func isHTML(name string) bool { return fragments[name] }
+// errBlankPage is the reason to refuse a page that shows no text.
+var errBlankPage = without("HTML page", "open it in a browser and save it as PDF")
+
+// isPage reports whether a text that begins with an element of this name, or with the declaration of HTML, is a page. Other elements of
+// HTML begin components and templates, too.
+func isPage(name string) bool {
+	switch name {
+	case "html", "head", "body", "frameset", "meta":
+		return true
+	}
+	return false
+}
+
+// hasElement reports whether a text has an element of HTML.
+func hasElement(text string) bool {
+	z := htmltoken.NewTokenizer(strings.NewReader(text))
+	z.SetMaxBuf(maxToken)
+	for {
+		switch z.Next() {
+		case htmltoken.StartTagToken, htmltoken.SelfClosingTagToken:
+			if name, _ := z.TagName(); fragments[string(name)] || isPage(string(name)) {
+				return true
+			}
+		case htmltoken.ErrorToken:
+			return false
+		}
+	}
+}
+
+// isProgram reports whether a page has the code of a server in it, such as PHP, and so is not a page but what makes one. Scripts of pages
+// may have templates of that kind.
+func isProgram(text string) bool {
+	if !strings.Contains(text, "<?") && !strings.Contains(text, "<%") {
+		return false
+	}
+	z := htmltoken.NewTokenizer(strings.NewReader(text))
+	z.SetMaxBuf(maxToken)
+	script := false
+	for {
+		switch z.Next() {
+		case htmltoken.StartTagToken:
+			name, _ := z.TagName()
+			script = string(name) == "script" || string(name) == "style"
+			if !script && strings.Contains(string(z.Raw()), "<%") {
+				return true
+			}
+		case htmltoken.EndTagToken:
+			script = false
+		case htmltoken.CommentToken: // as which the standard reads processing instructions
+			if raw := strings.ToLower(string(z.Raw())); strings.HasPrefix(raw, "<?php") || strings.HasPrefix(raw, "<?=") {
+				return true
+			}
+		case htmltoken.TextToken:
+			if !script && (strings.Contains(string(z.Raw()), "<%") || strings.Contains(string(z.Raw()), "<?=")) {
+				return true
+			}
+		case htmltoken.ErrorToken:
+			return false
+		}
+	}
+}
 
 // rootOf returns the lower-case name of the first element of HTML or XML, behind declarations and comments; empty if there is none.
 func rootOf(text string) string {
@@ -78,7 +137,7 @@ func html(page string, limit int, fragment bool) (string, error) {
 			}
 			out, err := tidy(w.String())
 			if errors.Is(err, ErrNoText) {
-				err = without("HTML page", "open it in a browser and save it as PDF")
+				err = errBlankPage
 			}
 			return out, err
 		case htmltoken.TextToken:

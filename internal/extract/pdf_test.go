@@ -76,7 +76,7 @@ func TestPDF_FileIsCutOff_IsDamaged(t *testing.T) { // FU2
 		"without an end":      "%PDF-1.4\n1 0 obj\n<<>>\nendobj\n",
 		"shorter than stated": "%PDF-1.4\n1 0 obj\n<</Linearized 1/L 90000>>\nendobj\nstartxref\n0\n%%EOF",
 	} {
-		_, err := r.Text(t.Context(), Detect([]byte(content)), []byte(content), 1000)
+		_, err := r.Text(t.Context(), Detect([]byte(content), ""), []byte(content), 1000)
 		require.ErrorIs(t, err, ErrDamaged, name)
 	}
 }
