@@ -59,7 +59,7 @@ func Detect(content []byte, name string) Format {
 		return Format{pdf: true}
 	}
 	extension := strings.ToLower(path.Ext(name))
-	if !sources[extension] && looksLikeMail(content) {
+	if !sources[extension] && looksLikeMail(content, extension) {
 		return Format{read: mail}
 	}
 	return Format{read: func(content []byte, limit int) (string, error) { return text(content, extension, limit) }}

@@ -58,6 +58,7 @@ func TestText_PageWithName_ShownTextIsRead(t *testing.T) { // FU1
 		"job.txt":    {"<!doctype HTML PUBLIC \"-//W3C//DTD HTML 4.01//EN\"><p>Go"},
 		"a/job.HTML": {"<div class=x>Go</div>", "<title>x</title>Go", "Go<script>alert(1)</script>", "<span>Go</span><template>x</template>", "<table><tr><td>Go"},
 		"job.xhtml":  {"<?xml version=\"1.0\"?><html xmlns=\"http://www.w3.org/1999/xhtml\"><body>Go</body></html>"},
+		"job.eml":    {"<html><body>Go</body></html>"},
 		"job.xml":    {"<job title=\"x\">Go</job>", "<p>Go</p>"},
 	} {
 		for _, page := range pages {
