@@ -165,12 +165,6 @@ func (f *answerFilter) begin() (progress bool) {
 			return true
 		}
 	}
-	if size, part := startsWith(rest, bareTags.begin); part || size > 0 && size == len(rest) {
-		undecided = true
-	} else if size > 0 && !f.thought && rest[:size] == bareTags.begin && 'A' <= rest[size] && rest[size] <= 'Z' {
-		f.held, f.closing, f.depth = rest[size:], []mark{{bareTags.end, endOfThoughts}}, 1
-		return true
-	}
 	if undecided {
 		return false
 	}

@@ -24,10 +24,55 @@ type malformed string
 
 func (m malformed) Error() string { return string(m) }
 
-// pieceOf reads the first choice of a chunk, or of an answer in one response; nothing if it has none.
-func pieceOf(chunk gjson.Result, halves *joiner) (p piece, err error) {
-	for _, choice := range chunk.Get("choices").Array() {
-		if choice.Get("index").Int() != 0 {
+// followed is the choice of an answer that is read: the first one that has something. Nobody asks for several.
+type followed struct {
+	index float64
+	known bool
+}
+
+// is reports whether a choice is the one that is read. One without an index is it, unless others are before it in the chunk.
+func (f *followed) is(choice gjson.Result, position int) bool {
+	index := choice.Get("index")
+	switch {
+	case index.Type == gjson.Null:
+		return position == 0
+	case !f.known && hasSomething(choice):
+		f.index, f.known = index.Float(), true
+	}
+	return f.known && f.index == index.Float()
+}
+
+// hasSomething reports whether a choice has more than its index and the role of its author.
+func hasSomething(choice gjson.Result) (found bool) {
+	for _, part := range []gjson.Result{choice, choice.Get("delta"), choice.Get("message")} {
+		for _, name := range []string{
+			"content", "text", "reasoning_content", "reasoning", "thinking", "refusal", "tool_calls", "function_call", "finish_reason",
+		} {
+			switch v := part.Get(name); {
+			case v.Type == gjson.Null, v.Type == gjson.String && v.Str == "", v.IsArray() && len(v.Array()) == 0:
+			default:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// choicesOf returns the choices of a chunk. Some servers send a message without a list of choices, or beside an empty one.
+func choicesOf(chunk gjson.Result) []gjson.Result {
+	if choices := chunk.Get("choices").Array(); len(choices) > 0 {
+		return choices
+	}
+	if chunk.Get("delta").IsObject() || chunk.Get("message").IsObject() || chunk.Get("role").String() == "assistant" && chunk.Get("content").Exists() {
+		return []gjson.Result{chunk}
+	}
+	return nil
+}
+
+// pieceOf reads the choice of a chunk, or of an answer in one response, that is followed; nothing if it has none.
+func pieceOf(chunk gjson.Result, follow *followed, halves *joiner) (p piece, err error) {
+	for i, choice := range choicesOf(chunk) {
+		if !follow.is(choice, i) {
 			continue
 		}
 		message := choice.Get("delta")
@@ -37,14 +82,19 @@ func pieceOf(chunk gjson.Result, halves *joiner) (p piece, err error) {
 		if text := choice.Get("text"); !message.Exists() { // of the older completions protocol
 			p.content += halves.join(text)
 		}
+		if !message.Exists() && choice.Get("role").Exists() { // without a choice around it
+			message = choice
+		}
 		if message.Type != gjson.Null && !message.IsObject() {
 			return p, malformed("a message that is " + typeName(message))
 		}
 		if err := p.read(message, halves); err != nil {
 			return p, err
 		}
-		if reason := choice.Get("finish_reason"); reason.Type == gjson.String || reason.Type == gjson.Number {
-			p.finish = strings.ToLower(strings.TrimSpace(reason.String()))
+		for _, name := range []string{"finish_reason", "stop_reason", "done_reason"} { // the latter of messages without a choice around them
+			if reason := choice.Get(name); p.finish == "" && (reason.Type == gjson.String || reason.Type == gjson.Number) {
+				p.finish = strings.ToLower(strings.TrimSpace(reason.String()))
+			}
 		}
 	}
 	return p, nil

@@ -315,6 +315,9 @@ func TestStream_OddFramingAndCharacters_SameAnswer(t *testing.T) { // P21, FM1
 	}
 	message := func(content string) string { return strings.Replace(chunk(content, "null"), "delta", "message", 1) }
 	stop := chunk("", `"stop"`)
+	indexed := func(index, content, finish string) string {
+		return strings.Replace(chunk(content, finish), `"index":0`, `"index":`+index, 1)
+	}
 	for name, row := range map[string]struct{ body, want string }{
 		"objects line by line":                  {chunk("a ", "null") + "\n" + chunk("b", "null") + "\n" + stop + "\n", "a b"},
 		"objects and the end line by line":      {chunk("a ", "null") + "\r\n" + chunk("b", "null") + "\r\n[DONE]\r\n", "a b"},
@@ -332,6 +335,21 @@ func TestStream_OddFramingAndCharacters_SameAnswer(t *testing.T) { // P21, FM1
 		"messages with a part of the text each": {"data: " + message("a ") + "\n\ndata: " + message("b ") + "\n\ndata: " + stop, "a b "},
 		"deltas, then the whole message":        {"data: " + chunk("a ", "null") + "\n\ndata: " + chunk("b", "null") + "\n\ndata: " + message("a b") + "\n\ndata: " + stop, "a b"},
 		"stop in every chunk":                   {"data: " + chunk("a ", `"stop"`) + "\n\ndata: " + chunk("b", `"stop"`) + "\n\n", "a b"},
+		"another index":                         {"data: " + indexed("1", "a ", "null") + "\n\ndata: " + indexed("1", "b", `"stop"`), "a b"},
+		"the index as a text":                   {"data: " + indexed(`"0"`, "a ", "null") + "\n\ndata: " + indexed(`"0"`, "b", `"stop"`), "a b"},
+		"another index as a text":               {"data: " + indexed(`"1"`, "a ", "null") + "\n\ndata: " + indexed(`"1"`, "b", `"stop"`), "a b"},
+		"an index below 0":                      {"data: " + indexed("-1", "a", `"stop"`), "a"},
+		"an index now and then":                 {"data: " + indexed("1", "a ", "null") + "\n\ndata: " + strings.Replace(chunk("b ", "null"), `"index":0,`, "", 1) + "\n\ndata: " + indexed("1", "c", `"stop"`), "a b c"},
+		"two choices, the second first":         {"data: " + indexed("1", "b ", "null") + "\n\ndata: " + indexed("0", "a ", "null") + "\n\ndata: " + indexed("1", "b", `"stop"`) + "\n\ndata: " + indexed("0", "a", `"stop"`), "b b"},
+		"two choices in one chunk":              {`data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"},{"index":1,"delta":{"content":"b"},"finish_reason":"stop"}]}`, "a"},
+		"two choices without an index":          {`data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"},{"delta":{"content":"b"},"finish_reason":"stop"}]}`, "a"},
+		"roles first, then another index":       {`data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}` + "\n\ndata: " + indexed("1", "b", `"stop"`), "b"},
+		"choices that are an object":            {`data: {"choices":{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}}`, "a"},
+		"a delta beside no choices":             {`data: {"choices":[],"delta":{"content":"a "}}` + "\n\n" + `data: {"delta":{"content":"b"},"finish_reason":"stop"}`, "a b"},
+		"a message beside no choices":           {`data: {"choices":[],"message":{"role":"assistant","content":"a "},"done":false}` + "\n\n" + `data: {"message":{"content":"b"},"done":true,"done_reason":"stop"}`, "a b"},
+		"a message alone":                       {`{"role":"assistant","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}`, "a"},
+		"text behind the finish reason":         {"data: " + chunk("a ", `"stop"`) + "\n\ndata: " + chunk("b", "null") + "\n\ndata: [DONE]\n\n", "a b"},
+		"usage behind the finish reason":        {"data: " + chunk("a", `"stop"`) + "\n\n" + `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, "a"},
 	} {
 		for _, media := range []string{"text/event-stream", "application/x-ndjson", "text/plain"} {
 			raw := []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: " + media + "\r\n\r\n" + row.body)

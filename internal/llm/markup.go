@@ -30,8 +30,6 @@ var (
 	finalChannels = []string{"<|channel|>final <|constrain|>json<|message|>", "<|channel|>final<|constrain|>json<|message|>", "<|channel|>final json<|message|>"}
 	// startMarks are the tokens before an answer or its thoughts.
 	startMarks = []string{"<|start|>assistant", "<|im_start|>assistant"}
-	// bareTags are what gpt-oss writes, from servers that remove its tokens. A capital letter follows.
-	bareTags = tags{begin: "analysis", end: "assistantfinal"}
 	// answerTags enclose the answer behind the thoughts.
 	answerTags = []tags{
 		{begin: "<answer>", end: "</answer>"},                        // GLM 4.1V, Hunyuan
@@ -86,12 +84,8 @@ var answerMarks = func() (all []mark) {
 // find returns the first mark in a text, and its size if it is whole, or 0 if it is cut off by the end of the text, and where it is: at the
 // end of the text if there is none.
 func find(text string, marks []mark) (at int, found mark, size int) {
-	starts := markStarts
-	if marks[0].text == bareTags.end {
-		starts = bareTags.end[:1]
-	}
 	for at < len(text) {
-		next := strings.IndexAny(text[at:], starts)
+		next := strings.IndexAny(text[at:], markStarts)
 		if next < 0 {
 			break
 		}

@@ -93,10 +93,6 @@ func TestAnswerFilter_MarkupOfModels_RemovedWhereverItIsCut(t *testing.T) { // F
 		"gpt-oss, a preamble":             {"<|channel|>commentary<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>42", "42", "hm<|end|><|start|>assistant"},
 		"gpt-oss, an object":              {`<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>{"a":1}<|return|>`, `{"a":1}`, "hm<|end|><|start|>assistant"},
 		"gpt-oss, no thoughts, its start": {"<|start|>assistant<|channel|>final<|message|>42<|return|>", "42", ""},
-		"gpt-oss without its tokens":      {"analysisWe add them.assistantfinal42", "42", "We add them."},
-		"a word of gpt-oss":               {"analysis: assistantfinal", "analysis: assistantfinal", ""},
-		"the word of gpt-oss alone":       {"analysis", "analysis", ""},
-		"analyses":                        {"Analysis of it: <b>", "Analysis of it: <b>", ""},
 
 		"closing tag alone, on its line":        {"hm\nwell\n</think>\n\nThe answer.", "The answer.", "hm\nwell\n"},
 		"closing tag alone, behind a sentence":  {"hm.</think>\n\nThe answer.", "The answer.", "hm."},

@@ -29,6 +29,7 @@ type session struct {
 	on      func(Delta) error
 	begun   time.Time
 	dog     *watchdog
+	follow  followed
 	halves  joiner
 	filter  answerFilter
 	// text is the answer so far; received counts the bytes of content and reasoning, thought the tokens of thoughts.
@@ -302,7 +303,7 @@ func (s *session) readObject(in io.Reader, mediaType string) error {
 		return s.notAnAnswer(mediaType, words)
 	}
 	doc := gjson.ParseBytes(words)
-	if _, failed := errorIn(doc); !failed && len(doc.Get("choices").Array()) == 0 {
+	if _, failed := errorIn(doc); !failed && len(choicesOf(doc)) == 0 {
 		return s.notAnAnswer(mediaType, words)
 	}
 	if err := s.take(doc, words); err != nil {
@@ -323,7 +324,7 @@ func (s *session) take(chunk gjson.Result, data []byte) error {
 	if u, ok := usageOf(chunk); ok {
 		s.result.Usage = u
 	}
-	p, err := pieceOf(chunk, &s.halves)
+	p, err := pieceOf(chunk, &s.follow, &s.halves)
 	if err != nil {
 		return s.failure(CauseMalformed, http.StatusOK, err.Error(), errors.New(s.quote(data)))
 	}
