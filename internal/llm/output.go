@@ -68,6 +68,14 @@ func CompileSchema(name string, raw []byte) (*jsonschema.Schema, error) {
 	return c.Compile(name)
 }
 
+// validate validates a value. The library panics at numbers that it cannot read, such as 1e1000001.
+func validate(s *jsonschema.Schema, v any) error {
+	if number := outOfRange(v); number != "" {
+		return fmt.Errorf("the number %s is out of range", shorten(number, 40))
+	}
+	return s.Validate(v)
+}
+
 // Schema returns the JSON schema (draft 2020-12) of a batch template's answer; false for other templates.
 func Schema(t berth.Template) (json.RawMessage, bool) {
 	s, ok := schemas[t]
@@ -82,20 +90,20 @@ func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
 	if !ok {
 		return nil, berth.Errorf(berth.CodeInternal, "template %s has no schema", t)
 	}
-	found, parseErr := objects(answer)
+	found, parseErr := objects(unwrapped(answer))
 	var longest json.RawMessage
 	var misfit error
 	for _, raw := range found {
+		raw, err := canonical(raw)
+		if err != nil {
+			return nil, fmt.Errorf("rewrite answer: %w", err)
+		}
 		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 		if err == nil {
-			err = schema.compiled.Validate(v)
+			err = validate(schema.compiled, v)
 		}
 		if err == nil {
-			var compact bytes.Buffer
-			if err := json.Compact(&compact, raw); err != nil {
-				return nil, fmt.Errorf("compact answer: %w", err)
-			}
-			return compact.Bytes(), nil
+			return raw, nil
 		}
 		if len(raw) > len(longest) {
 			longest, misfit = raw, err
@@ -119,15 +127,21 @@ func objects(text []byte) (found []json.RawMessage, fault error) {
 		text = text[i:]
 		dec := json.NewDecoder(bytes.NewReader(text))
 		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			if fault == nil {
-				fault = err
-			}
-			text = text[1:]
+		err := dec.Decode(&raw)
+		if err == nil {
+			found = append(found, raw)
+			text = text[dec.InputOffset():]
 			continue
 		}
-		found = append(found, raw)
-		text = text[dec.InputOffset():]
+		if strict, size := lenient(text); size > 0 {
+			found = append(found, strict)
+			text = text[size:]
+			continue
+		}
+		if fault == nil {
+			fault = err
+		}
+		text = text[1:]
 	}
 	if len(found) == 0 && fault == nil {
 		fault = errors.New("it contains no {")

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -108,3 +109,70 @@ func TestValidateOutput_ManyViolations_ListBounded(t *testing.T) {
 	_, err := ValidateOutput(berth.TemplateJobSummary, []byte(answer))
 	require.ErrorContains(t, err, "and 28 more")
 }
+
+func TestValidateOutput_JSONAsModelsWriteIt_ObjectIsReadExactly(t *testing.T) { // FM2
+	t.Parallel()
+	answer := func(title string) string {
+		return strings.Replace(goodOutputs[berth.TemplateJobSummary], `"Go engineer"`, title, 1)
+	}
+	titled := func(t *testing.T, title string) string {
+		out := &bytes.Buffer{}
+		require.NoError(t, json.Compact(out, []byte(answer(title))))
+		return out.String()
+	}
+	plain := `"Go"`
+	for name, c := range map[string]struct{ answer, title string }{
+		"NUL":                       {answer(`"a\u0000b"`), "\"a\ufffdb\""},
+		"half a surrogate pair":     {answer(`"a\ud800b\udc00"`), "\"a\ufffdb\ufffd\""},
+		"a surrogate pair":          {answer(`"\ud83c\udf0a"`), `"🌊"`},
+		"a text about an escape":    {answer(`"\\u0000 \\ud800"`), `"\\u0000 \\ud800"`},
+		"markup":                    {answer(`"<b>&</b>"`), `"<b>&</b>"`},
+		"separators":                {answer(`"a\u2028b"`), `"a\u2028b"`},
+		"a byte order mark":         {"\ufeff" + answer(plain), plain},
+		"a fence":                   {"```json\n" + answer(plain) + "\n```", plain},
+		"a comma at the end":        {strings.Replace(answer(plain), `"Redis"]}`, `"Redis",], }`, 1), plain},
+		"comments":                  {"{ // the title\n" + answer(plain)[1:] + " // end", plain},
+		"a block comment":           {"{ /* , } */" + answer(plain)[1:], plain},
+		"no comment":                {answer(`"https://example.org/*x*/,]"`), `"https://example.org/*x*/,]"`},
+		"line ends in a text":       {answer("\"a\nb\tc\""), `"a\nb\tc"`},
+		"as a text":                 {string(must(json.Marshal(answer(plain)))), plain},
+		"in a list":                 {"[" + answer(plain) + "]", plain},
+		"two, the first is no good": {`{"a":1} ` + answer(plain), plain},
+		"a key twice":               {`{"title":7,` + answer(plain)[1:], plain},
+		"a key twice, escaped":      {`{"t\u0069tle":"x",` + answer(plain)[1:], plain},
+	} {
+		out, err := ValidateOutput(berth.TemplateJobSummary, []byte(c.answer))
+		require.NoError(t, err, name)
+		require.Equal(t, titled(t, c.title), string(out), name)
+	}
+	for name, answer := range map[string]string{
+		"deep":             strings.Repeat(`{"a":`, 20_000) + "1" + strings.Repeat("}", 20_000),
+		"deep, lenient":    strings.Repeat(`{"a":`, 20_000) + "1," + strings.Repeat("}", 20_000),
+		"a huge number":    answer("1e400"),
+		"a huge exponent":  answer("1e1000000001"),
+		"a small exponent": answer("1e-1000000001"),
+		"many digits":      answer(strings.Repeat("9", 100_000)),
+		"no end":           answer(plain)[:40] + " // ",
+		"an open comment":  "{ /* ",
+	} {
+		_, err := ValidateOutput(berth.TemplateJobSummary, []byte(answer))
+		require.Equal(t, berth.CodeInvalidOutput, berth.CodeOf(err), name)
+	}
+	years := func(number string) string {
+		return strings.Replace(goodOutputs[berth.TemplateResumeSummary], "5.5", number, 1)
+	}
+	for _, number := range []string{"1e400", "1e1000000001", "-1e1000000001", "12345678901234567890"} {
+		_, err := ValidateOutput(berth.TemplateResumeSummary, []byte(years(number)))
+		require.Equal(t, berth.CodeInvalidOutput, berth.CodeOf(err), number)
+	}
+	for _, number := range []string{"5.00000000000000000000000000001", "1e-400", "1e-1000000001", "5e0"} {
+		out, err := ValidateOutput(berth.TemplateResumeSummary, []byte(years(number)))
+		if err != nil {
+			require.Equal(t, berth.CodeInvalidOutput, berth.CodeOf(err), number)
+			continue
+		}
+		require.Contains(t, string(out), `:`+number+`,`)
+	}
+}
+
+func must(b []byte, _ error) []byte { return b }
