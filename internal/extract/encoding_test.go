@@ -115,3 +115,18 @@ func TestText_DocumentStatesItsEncoding_IsConverted(t *testing.T) { // FU1
 		require.Equal(t, c.want, out)
 	}
 }
+
+// Names are few letters, but known ones.
+func TestText_NamesInWindows1252_AreRead(t *testing.T) { // FU1
+	t.Parallel()
+	for _, text := range []string{
+		"Müller", "Müller\nKöln\nJosé\nBjörn\nZoë\n", "Muñoz", "García", "Núñez", "François", "Hélène", "João", "Ødegård", "Bjørn", "Peña\nMuñoz\nPérez\n",
+		"name,city\nJosé,Bogotá\nÍñigo,Cádiz\n", "Renée, Noël, Chloé", "Ramírez González López Martínez Sánchez", "Gonçalves", "Conceição", "Niccolò", "Forlì",
+		"Sørensen", "Jyväskylä", "Hämäläinen", "Élodie", "Guðrún Jónsdóttir", "naïve café résumé", "Curaçao", "Skills: Go\nName: Frédéric Lefèvre\n",
+		"Köln", "José", "Zoë", "René", "Göteborg, Växjö", "Contact: Jörg Schäfer, Nürnberg", "MÜLLER, KÖLN", "García, año 2020, Ibáñez",
+	} {
+		out, err := read(encode(t, charmap.Windows1252, text), 1000)
+		require.NoError(t, err, text)
+		require.Equal(t, text, out)
+	}
+}

@@ -47,18 +47,19 @@ var westerns = []struct{ letters, words string }{
 }
 
 // western decodes a text that is certainly in Windows-1252, which includes ISO 8859-1: it has letters of one language and is well formed,
-// and so it is in no other table with another result, or it has words of that language. The names are those of the candidates.
+// and so it is in no other table with another result, or it has words of that language; or it has known words with all letters that
+// other tables have others for, as lists of names do. The names are those of the candidates.
 func western(content []byte) (out string, certain bool, names []string) {
 	out, ok := strictly(charmap.Windows1252, content)
 	ok = ok && wellFormed(out) && lettersOf(out, func(r rune) bool { return r >= 0x80 }) <= lettersOf(out, isLetter)
 	if ok {
 		names = []string{"Windows-1252"}
 	}
-	only := true
+	var others []string
 	for _, s := range singles {
 		if other, found := strictly(s.enc, content); found && other != out && wellFormed(other) {
 			names = append(names, s.name)
-			only = false
+			others = append(others, other)
 		}
 	}
 	if !ok {
@@ -66,9 +67,12 @@ func western(content []byte) (out string, certain bool, names []string) {
 	}
 	for _, l := range westerns {
 		if !strings.ContainsFunc(out, func(r rune) bool { return r >= 0x80 && unicode.IsLetter(r) && !strings.ContainsRune(l.letters, r) }) &&
-			(only || speaks(out, l.words)) {
+			(len(others) == 0 || speaks(out, l.words)) {
 			return out, true, nil
 		}
+	}
+	if recognised(out, others) {
+		return out, true, nil
 	}
 	return "", false, names
 }
