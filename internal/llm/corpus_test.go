@@ -3,6 +3,7 @@ package llm
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"log/slog"
@@ -307,6 +308,14 @@ func chunked(body string) string {
 	return b.String() + "0\r\n\r\n"
 }
 
+func zipped(text string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, text)
+	_ = z.Close()
+	return b.String()
+}
+
 // Some servers send chunks line by line, without the form of an event stream, or cut a character in two.
 func TestStream_OddFramingAndCharacters_SameAnswer(t *testing.T) { // P21, FM1
 	t.Parallel()
@@ -350,6 +359,10 @@ func TestStream_OddFramingAndCharacters_SameAnswer(t *testing.T) { // P21, FM1
 		"a message alone":                       {`{"role":"assistant","content":[{"type":"text","text":"a"}],"stop_reason":"end_turn"}`, "a"},
 		"text behind the finish reason":         {"data: " + chunk("a ", `"stop"`) + "\n\ndata: " + chunk("b", "null") + "\n\ndata: [DONE]\n\n", "a b"},
 		"usage behind the finish reason":        {"data: " + chunk("a", `"stop"`) + "\n\n" + `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, "a"},
+		"gzip that no header states":            {zipped("data: " + chunk("a ", "null") + "\n\ndata: " + chunk("b", `"stop"`) + "\n\n"), "a b"},
+		"framed twice":                          {"data: data: " + chunk("a ", "null") + "\n\ndata: data:" + chunk("b", `"stop"`) + "\n\ndata: data: [DONE]\n\n", "a b"},
+		"an end in quotes":                      {"data: " + chunk("a", "null") + "\n\ndata: \"[DONE]\"\n\n", "a"},
+		"an end in small letters":               {"data: " + chunk("a", "null") + "\n\ndata: [done]\n\n", "a"},
 	} {
 		for _, media := range []string{"text/event-stream", "application/x-ndjson", "text/plain"} {
 			raw := []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: " + media + "\r\n\r\n" + row.body)

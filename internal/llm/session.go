@@ -121,7 +121,7 @@ func (s *session) read(ctx context.Context, call Call) error {
 	if err != nil {
 		return err
 	}
-	body := &guardedBody{ReadCloser: resp.Body, dog: s.dog, limits: s.limits, ended: func() bool { return s.ended || s.result.FinishReason != "" }}
+	body := &guardedBody{ReadCloser: newUnzipped(resp.Body), dog: s.dog, limits: s.limits, ended: func() bool { return s.ended || s.result.FinishReason != "" }}
 	defer func() { _ = body.Close() }() // the answer is complete or abandoned
 	s.result.Stub = resp.Header.Get(StubHeader) == "true"
 	if resp.StatusCode != http.StatusOK {
@@ -241,8 +241,11 @@ func (s *session) readStream(in io.Reader) error {
 // JSON object.
 func (s *session) takeEvent(ev eventstream.Event) error {
 	data := bytes.TrimSpace(ev.Data)
+	for again := true; again; data = bytes.TrimSpace(data) { // a proxy has framed events again
+		data, again = bytes.CutPrefix(data, []byte("data:"))
+	}
 	switch {
-	case string(data) == doneMark:
+	case strings.EqualFold(strings.Trim(string(data), `"`), doneMark):
 		s.ended = true
 		return nil
 	case ev.Name == "error" && gjson.ValidBytes(data):
