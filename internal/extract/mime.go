@@ -20,7 +20,7 @@ var (
 	folding   = regexp.MustCompile(`\n[ \t]+`)
 )
 
-// splitHeader returns the fields before the first empty line, and what follows it. The lines end with LF. A line that is no field ends
+// splitHeader returns the fields before the first empty line, and what follows it. The lines end with LF. Another line than that of a field ends
 // the header of programs that omit the empty line.
 func splitHeader(content []byte) (h header, rest []byte, ended bool) {
 	h = header{}

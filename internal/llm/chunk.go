@@ -24,7 +24,7 @@ type malformed string
 
 func (m malformed) Error() string { return string(m) }
 
-// followed is the choice of an answer that is read: the first one that has something. Nobody asks for several.
+// followed is the choice of an answer that is read: the first one that has something. berth never asks for several.
 type followed struct {
 	index float64
 	known bool

@@ -128,7 +128,7 @@ func unwrapped(answer []byte) []byte {
 }
 
 // lenient reads an object as models write it: with commas behind the last value, comments, and line ends in texts. It returns the object in
-// JSON, and the size of what it read; 0 if that is no object.
+// JSON, and the size of what it read; 0 if that is something else.
 func lenient(text []byte) (object json.RawMessage, size int) {
 	depth := 0
 	for i := 0; i < len(text); i++ {
