@@ -79,8 +79,10 @@ func formatMessage(format string, args ...any) string {
 }
 
 // readJSON is json.Unmarshal, whose error names a field in the client's words where a value matches the schema but not the Go type: huma's
-// validation reads all numbers as float64. What is read for the validation must not have a field twice.
+// validation reads all numbers as float64. What is read for the validation must not have a field twice. A byte order mark is ignored, as
+// RFC 8259, 8.1, permits: editors and shells of Windows write it.
 func readJSON(data []byte, v any) error {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	err := json.Unmarshal(data, v)
 	if _, validates := v.(*any); validates && err == nil {
 		return refuseDuplicate(data)

@@ -88,6 +88,7 @@ func TestRequests_BodyIsNoJSON_MessageSaysSo(t *testing.T) { // X6
 	h := newHarness(t)
 	for body, detail := range map[string]string{
 		"{x":                             "must be JSON: invalid character 'x' looking for beginning of object key string",
+		"\ufeff{x":                       "must be JSON: invalid character 'x' looking for beginning of object key string",
 		"{":                              "must be JSON: unexpected end of JSON input",
 		"":                               "must not be empty",
 		"{\"serviceId\": \"\xff\"}":      "must be UTF-8",
