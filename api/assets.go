@@ -96,7 +96,7 @@ func nameAs(name, mediaType string) string {
 }
 
 // documentNames are the extensions of documents of which the text is stored.
-var documentNames = []string{".pdf", ".docx", ".odt", ".fodt", ".html", ".htm", ".xhtml", ".mhtml", ".xml", ".eml"}
+var documentNames = []string{".pdf", ".docx", ".odt", ".fodt", ".html", ".htm", ".xhtml", ".mht", ".mhtml", ".xml", ".eml", ".emlx", ".mbox"}
 
 // inspect detects the format of an upload from its content, and returns the asset that it becomes.
 func (s *server) inspect(ctx context.Context, name string, content []byte) (berth.Asset, error) {
