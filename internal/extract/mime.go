@@ -3,6 +3,7 @@ package extract
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -188,12 +189,9 @@ func unquoted(body []byte) []byte {
 }
 
 func hexByte(high, low byte) (byte, bool) {
-	const digits = "0123456789abcdef"
-	h, l := strings.IndexByte(digits, high|0x20), strings.IndexByte(digits, low|0x20)
-	if h < 0 || l < 0 {
-		return 0, false
-	}
-	return byte(h<<4 | l), true
+	var out [1]byte
+	_, err := hex.Decode(out[:], []byte{high, low})
+	return out[0], err == nil
 }
 
 // labelled decodes a text in the encoding that its label states, if it can be that.
