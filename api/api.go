@@ -353,7 +353,7 @@ func newDocument(e *echo.Echo) huma.API {
 	cfg := huma.DefaultConfig("berth", apiVersion)
 	cfg.Info.Description = "A durable dispatcher for scarce capacity: language model tasks, translation sessions, executions on nodes, and " +
 		"conferences on media units." + describeCodes()
-	cfg.Servers = []*huma.Server{{URL: "/", Description: "The server that this description was read from"}}
+	cfg.Servers = []*huma.Server{{URL: ".", Description: "The server that this description was read from"}}
 	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", ""
 	cfg.CreateHooks = nil
 	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readJSON}
@@ -492,7 +492,7 @@ func (s *server) elsewhere(c echo.Context, page *console.Page) error {
 	case !found && (!reading || ofAPI || !strings.Contains(req.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)):
 		return berth.Errorf(berth.CodeNotFound, "route not found")
 	case !found:
-		return c.HTML(http.StatusNotFound, console.NotFound)
+		return c.HTML(http.StatusNotFound, console.NotFound(req.URL.Path))
 	}
 	h := c.Response().Header()
 	h.Set(echo.HeaderContentSecurityPolicy, s.pagePolicy)

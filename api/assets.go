@@ -78,11 +78,14 @@ func (s *server) upload(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("store asset: %w", err)
 	}
-	c.Response().Header().Set(echo.HeaderLocation, "/v1/assets/"+a.ID)
+	c.Response().Header().Set(echo.HeaderLocation, location("/v1/assets/"+a.ID))
 	return c.JSON(http.StatusCreated, assetView{
 		AssetID: a.ID, Kind: a.Kind, MediaType: a.MediaType, Name: asset.Name, Size: a.Size, SHA256: a.SHA256,
 	})
 }
+
+// location returns the value of Location for what a POST to /v1/… has created: relative, because a proxy may add a path prefix.
+func location(path string) string { return strings.TrimPrefix(path, "/v1/") }
 
 // nameAs returns the name of an upload, with another extension if the upload was converted.
 func nameAs(name, mediaType string) string {

@@ -144,7 +144,7 @@ func TestUploadAsset_EachContent_TypeFromContent(t *testing.T) {
 			require.Equal(t, tc.media, d["mediaType"])
 			require.Len(t, d["sha256"], 64)
 			require.Equal(t, `posting "1".png`, d["name"])
-			require.Equal(t, "/v1/assets/"+d["assetId"].(string), a.header.Get("Location"))
+			require.Equal(t, "assets/"+d["assetId"].(string), a.header.Get("Location"))
 			again := h.upload("alice", "other.png", tc.content)
 			require.Equal(t, d["assetId"], again.json(t)["assetId"], "the same content is the same asset")
 			require.Equal(t, "other.png", again.json(t)["name"])

@@ -110,7 +110,7 @@ func (s *server) createConference(ctx context.Context, in *createConferenceInput
 	if err != nil {
 		return nil, fmt.Errorf("create conference %s: %w", want.Spec.E164, err)
 	}
-	out := &createConferenceOutput{Status: http.StatusCreated, Location: conferencePath(c.E164), Body: s.viewConference(c)}
+	out := &createConferenceOutput{Status: http.StatusCreated, Location: location(conferencePath(c.E164)), Body: s.viewConference(c)}
 	if replay {
 		out.Status, out.Body.Replay = http.StatusOK, true
 	}

@@ -41,7 +41,7 @@ func TestConference_Lifecycle_IsVisible(t *testing.T) { // C16, C10, C22
 	before := time.Now()
 	a := h.meet("alice", meeting(with("maxParticipants", 20), with("zone", "z1"), with("metadata", doc{"room": "A"})))
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
-	require.Equal(t, "/v1/conferences/"+number, a.header.Get("Location"))
+	require.Equal(t, "conferences/"+number, a.header.Get("Location"))
 	d := a.json(t)
 	require.Equal(t, "open", d["status"])
 	require.Equal(t, number, d["e164"])

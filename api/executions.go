@@ -78,7 +78,7 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 		}
 	}
 	return &executeOutput{
-		Location: executionPath(ex.ExecutionID),
+		Location: location(executionPath(ex.ExecutionID)),
 		Body:     executeView{ExecutionID: ex.ExecutionID, Status: reply.Status, NodeID: reply.NodeID, Replay: replay},
 	}, nil
 }

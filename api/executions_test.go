@@ -23,7 +23,7 @@ func TestExecution_Lifecycle_IsVisible(t *testing.T) { // S8
 	require.Equal(t, http.StatusAccepted, a.status, string(a.body))
 	id, _ := a.json(t)["executionId"].(string)
 	require.True(t, strings.HasPrefix(id, "e-"), id)
-	require.Equal(t, "/v1/executions/"+id, a.header.Get("Location"))
+	require.Equal(t, "executions/"+id, a.header.Get("Location"))
 	require.Equal(t, "waiting", a.json(t)["status"])
 	require.Equal(t, false, a.json(t)["replay"])
 

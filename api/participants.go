@@ -31,9 +31,11 @@ type joinView struct {
 	Identity     string                `json:"identity"`
 	Role         berth.ParticipantRole `json:"role"`
 	Epoch        int64                 `json:"epoch" doc:"Epoch of the unit that has the conference; 0 while none has it. Without the proxy, request a new token when an event has a higher one"`
-	Direct       bool                  `json:"direct" doc:"The signalling proxy is disabled: url and token are those of the unit and change when the conference moves"`
-	EventsURL    string                `json:"eventsUrl" doc:"What the participant may see of the conference, as Server-Sent Events; contains the ticket"`
-	Ticket       string                `json:"ticket" doc:"Opens the events within 30 seconds"`
+	// URLFromRequest is for clients behind a proxy that changes the host or the path, which only they know.
+	URLFromRequest bool   `json:"urlFromRequest,omitempty" doc:"No address is configured, and url was made from the headers of this request: a client that reached the API at another address uses that, with ws for http"`
+	Direct         bool   `json:"direct" doc:"The signalling proxy is disabled: url and token are those of the unit and change when the conference moves"`
+	EventsURL      string `json:"eventsUrl" doc:"What the participant may see of the conference, as Server-Sent Events; contains the ticket"`
+	Ticket         string `json:"ticket" doc:"Opens the events within 30 seconds"`
 }
 
 type participantInput struct {
@@ -104,7 +106,7 @@ func (s *server) join(ctx context.Context, c berth.Conference, p berth.Participa
 	of := identity.Participation{ConferenceID: c.ID, E164: c.E164, Identity: p.Identity, Name: p.Name, Role: p.Role}
 	out := &joinView{
 		ConferenceID: c.ID, E164: c.E164, Title: c.Title, EndAt: c.EndAt, Identity: p.Identity, Role: p.Role, Epoch: c.Owner.Epoch,
-		Direct: s.Config.SignalDirect, URL: cmp.Or(s.Config.SignalURL, callOf(ctx).base),
+		Direct: s.Config.SignalDirect, URLFromRequest: !s.Config.SignalDirect && s.Config.SignalURL == "", URL: cmp.Or(s.Config.SignalURL, callOf(ctx).base),
 	}
 	var err error
 	if out.Direct {

@@ -36,6 +36,7 @@ func TestParticipants_OfOwnConference_AdmittedListedRemoved(t *testing.T) {
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	got := a.json(t)
 	require.Equal(t, strings.Replace(h.base, "http", "ws", 1), got["url"])
+	require.Equal(t, true, got["urlFromRequest"])
 	require.Equal(t, id, got["conferenceId"])
 	require.EqualValues(t, 1, got["epoch"])
 	require.Equal(t, false, got["direct"])

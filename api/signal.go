@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -62,11 +63,31 @@ func (s *server) signal(c echo.Context) error {
 	return err
 }
 
-// baseOf returns the address of the signalling proxy as the caller of a request reaches this process.
+// baseOf returns the address of the signalling proxy as the caller of a request reaches this process, as far as it is known here: a
+// proxy may change Host and remove a path prefix without a notice. The headers of proxies are used for nothing else: a wrong one only
+// misleads its sender.
 func baseOf(r *http.Request) string {
 	scheme := "ws://"
-	if r.TLS != nil || strings.EqualFold(r.Header.Get(echo.HeaderXForwardedProto), "https") { // a wrong one only misleads its sender
+	if proto := forwarded(r, echo.HeaderXForwardedProto); r.TLS != nil || strings.EqualFold(proto, "https") || strings.EqualFold(proto, "wss") {
 		scheme = "wss://"
 	}
-	return scheme + r.Host
+	host, prefix := forwarded(r, "X-Forwarded-Host"), strings.TrimRight(forwarded(r, "X-Forwarded-Prefix"), "/")
+	if !forwardedHost.MatchString(host) {
+		host = r.Host
+	}
+	if !forwardedPrefix.MatchString(prefix) {
+		prefix = ""
+	}
+	return scheme + host + prefix
+}
+
+var (
+	forwardedHost   = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
+	forwardedPrefix = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
+)
+
+// forwarded returns what the first of several proxies states.
+func forwarded(r *http.Request, name string) string {
+	first, _, _ := strings.Cut(r.Header.Get(name), ",")
+	return strings.TrimSpace(first)
 }

@@ -3,6 +3,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -29,15 +30,20 @@ const notBuilt = `<!doctype html>
 <body><h1>berth</h1>
 <p>The task page was not built into this binary: run <code>make console</code> (it needs Node), then build and start again.</p>
 <p>任务页面尚未构建：请运行 <code>make console</code>（需要 Node），然后重新构建并启动。</p>
-<p>The API works without it: <a href="/openapi.yaml">openapi.yaml</a></p></body></html>
+<p>The API works without it: <a href="openapi.yaml">openapi.yaml</a></p></body></html>
 `
 
-// NotFound is the page of a path that does not exist. It has no styles for the same reason.
-const NotFound = `<!doctype html>
+// NotFound returns the page of a path that does not exist. Its link is relative, because a proxy may add a path prefix.
+func NotFound(path string) string {
+	return fmt.Sprintf(notFound, cmp.Or(strings.Repeat("../", max(strings.Count(path, "/")-1, 0)), "./"))
+}
+
+// notFound has no styles for the same reason.
+const notFound = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Not found – berth</title></head>
 <body><h1>Not found</h1>
-<p>There is nothing at this address. <a href="/">Start page</a></p>
-<p lang="zh">此地址没有内容。<a href="/">返回首页</a></p></body></html>
+<p>There is nothing at this address. <a href="%[1]s">Start page</a></p>
+<p lang="zh">此地址没有内容。<a href="%[1]s">返回首页</a></p></body></html>
 `
 
 // Page serves the page and its files for GET and HEAD. Files named by their hash are cached without a time limit; all other

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -49,6 +50,15 @@ func TestPage_Paths_OnlyThePageAndItsFilesExist(t *testing.T) { // FP6
 	} {
 		require.False(t, p.Has(path), path)
 	}
+}
+
+// FI6: the link leads to the page, also where a proxy adds a path prefix.
+func TestNotFound_AnyPath_LinkIsRelative(t *testing.T) {
+	t.Parallel()
+	for path, link := range map[string]string{"": "./", "/": "./", "/x": "./", "/x/": "../", "/tasks/t_1": "../", "/a/b/c": "../../"} {
+		require.Equal(t, 2, strings.Count(NotFound(path), `<a href="`+link+`">`), path)
+	}
+	require.NotContains(t, NotFound("/x")+notBuilt, `="/`)
 }
 
 func TestPage_SameETag_Returns304(t *testing.T) {

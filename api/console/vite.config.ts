@@ -5,7 +5,7 @@ import { defineConfig } from 'vite';
 // no inline polyfill. `npm run dev` forwards API calls to a local berth server.
 export default defineConfig({
   plugins: [svelte()],
-  base: '/',
+  base: './', // relative: a proxy may serve the page under a path prefix
   build: {
     outDir: 'dist',
     emptyOutDir: true,

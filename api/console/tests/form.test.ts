@@ -85,7 +85,14 @@ test('problemOf parses problem details and tolerates other bodies', () => {
   const p = problemOf(422, JSON.stringify({ title: 'x', detail: 'is missing', code: 'invalid', field: 'variables.resume' }));
   expect([p.status, p.code, p.field, p.message]).toEqual([422, 'invalid', 'variables.resume', 'is missing']);
   expect(problemOf(429, '{"retryAfter":7,"code":"rate_limited"}').retryAfter).toBe(7);
-  expect(problemOf(502, '<html>', '3')).toMatchObject({ code: 'http_502', retryAfter: 3, message: 'HTTP 502' });
+  // What a proxy in front of the server answers.
+  const html = '<html><h1>Bad Gateway</h1></html>';
+  for (const [status, code] of [[502, 'proxy'], [503, 'proxy'], [504, 'proxy'], [413, 'proxy_limit'], [403, 'http_403'], [500, 'http_500']] as const) {
+    for (const body of [html, '', '{}', '{"code":']) {
+      expect(problemOf(status, body, '3')).toMatchObject({ code, status, retryAfter: 3, message: `HTTP ${status}` });
+    }
+  }
+  expect(problemOf(503, '{"code":"unavailable","detail":"Redis"}').code).toBe('unavailable');
 });
 
 test('newId returns random UUIDs', () => {

@@ -20,9 +20,9 @@ function network(answer: object, status = 200) {
 }
 
 function pending(state: string) {
-  const kept = new Map([['berth.oidc', JSON.stringify({ state, nonce: 'n', verifier: 'v', hash: '#/console' })]]);
+  const kept = new Map([['berth.oidc /x/', JSON.stringify({ state, nonce: 'n', verifier: 'v', hash: '#/console' })]]);
   vi.stubGlobal('sessionStorage', { getItem: (k: string) => kept.get(k) ?? null, removeItem: (k: string) => kept.delete(k) });
-  vi.stubGlobal('location', { origin: 'https://berth.example' });
+  vi.stubGlobal('document', { baseURI: 'https://berth.example/x/?code=c&state=s#/console' });
   return kept;
 }
 
@@ -40,6 +40,9 @@ describe('oidc', () => {
   });
 
   it('accepts an ID token of this sign-in only', () => {
+    // A slash at the end of an issuer makes no difference.
+    expect(belongs(jwt({ iss: `${provider.issuer}/`, aud: 'page', nonce: 'n' }), provider, 'n')).toBe(true);
+    expect(belongs(jwt({ iss: `${provider.issuer}/other`, aud: 'page', nonce: 'n' }), provider, 'n')).toBe(false);
     const good = { iss: provider.issuer, aud: ['page'], nonce: 'n' };
     expect(belongs(jwt(good), provider, 'n')).toBe(true);
     for (const bad of [{ nonce: 'other' }, { iss: 'https://evil.example' }, { aud: 'other' }, { nonce: undefined }]) {
@@ -58,7 +61,7 @@ describe('oidc', () => {
     const sent = network({ access_token: 'a', id_token: jwt({ iss: provider.issuer, aud: 'page', nonce: 'n' }), refresh_token: 'r' });
     expect(await finish(provider, new URLSearchParams('code=c&state=s'))).toEqual({ token: 'a', refresh: 'r', hash: '#/console' });
     expect(Object.fromEntries(sent[0])).toEqual({
-      grant_type: 'authorization_code', code: 'c', redirect_uri: 'https://berth.example/', code_verifier: 'v', client_id: 'page',
+      grant_type: 'authorization_code', code: 'c', redirect_uri: 'https://berth.example/x/', code_verifier: 'v', client_id: 'page',
     });
     expect(kept.size).toBe(0);
   });

@@ -1,4 +1,5 @@
 // The calls of berth's HTTP API that the page makes, and the problem details of failed calls.
+import { at, signalling } from './home';
 import type { Provider } from './oidc';
 import { Refused } from './sse';
 
@@ -99,6 +100,12 @@ const str = (v: unknown) => (typeof v === 'string' ? v : '');
 const num = (v: unknown) => (typeof v === 'number' && Number.isFinite(v) ? v : 0);
 const list = (v: unknown): Doc[] => (Array.isArray(v) ? v.map(obj) : []);
 
+/** foreign returns the code of a response that the API has not sent, but a proxy in front of it. */
+function foreign(status: number): string {
+  if (status === 413) return 'proxy_limit';
+  return status === 502 || status === 503 || status === 504 ? 'proxy' : `http_${status}`;
+}
+
 /** problemOf parses problem details (RFC 9457) and returns a generic problem for any other body. */
 export function problemOf(status: number, body: string, retryHeader = ''): Problem {
   let doc: Doc = {};
@@ -107,11 +114,12 @@ export function problemOf(status: number, body: string, retryHeader = ''): Probl
   } catch {
     // The body is a proxy's error page or empty.
   }
+  if (!str(doc.code)) return new Problem(status, foreign(status), '', `HTTP ${status}`, Number.parseInt(retryHeader, 10) || 0);
   const first = list(doc.errors)[0] ?? {};
   const field = str(doc.field) || str(first.location) || str(first.field);
   const message = str(doc.detail) || str(first.message) || str(doc.title) || `HTTP ${status}`;
   const retry = typeof doc.retryAfter === 'number' ? doc.retryAfter : Number.parseInt(retryHeader, 10) || 0;
-  return new Problem(status, str(doc.code) || `http_${status}`, field.replace(/^(body|request)\./, ''), message, retry);
+  return new Problem(status, str(doc.code), field.replace(/^(body|request)\./, ''), message, retry);
 }
 
 /** A client of the API with one token, which may be renewed, or with none for what needs none. */
@@ -175,10 +183,10 @@ export class Api {
     return str((await this.call('POST', '/v1/assets', form)).assetId);
   }
 
-  /** submit submits a task and returns its id. It retries once if the response is lost. */
+  /** submit submits a task and returns its id. It retries once if the response is lost, also between a proxy and the server. */
   async submit(s: Submission): Promise<string> {
     const again = async (err: unknown) => {
-      if (err instanceof Problem && err.status === 0) return this.call('POST', '/v1/tasks', s);
+      if (err instanceof Problem && (err.status === 0 || err.code === 'proxy')) return this.call('POST', '/v1/tasks', s);
       throw err;
     };
     const doc = await this.call('POST', '/v1/tasks', s).catch(again);
@@ -191,7 +199,7 @@ export class Api {
 
   /** text returns a stored text, for example the output of a step. */
   async text(assetId: string): Promise<string> {
-    const res = await fetch(`/v1/assets/${encodeURIComponent(assetId)}`, { headers: this.headers() });
+    const res = await fetch(at(`/v1/assets/${encodeURIComponent(assetId)}`), { headers: this.headers() });
     const body = await res.text();
     if (!res.ok) throw problemOf(res.status, body);
     return body;
@@ -254,7 +262,7 @@ export class Api {
     let res: Response;
     let text: string;
     try {
-      res = await fetch(path, {
+      res = await fetch(at(path), {
         method, headers, signal, cache: 'no-store',
         body: body === undefined ? undefined : form ? body : JSON.stringify(body),
       });
@@ -273,7 +281,7 @@ export class Api {
 }
 
 const admissionOf = (doc: Doc): Admission => ({
-  url: str(doc.url), token: str(doc.token), conferenceId: str(doc.conferenceId), e164: str(doc.e164), title: str(doc.title), endAt: str(doc.endAt), identity: str(doc.identity),
+  url: doc.urlFromRequest === true ? signalling() : str(doc.url), token: str(doc.token), conferenceId: str(doc.conferenceId), e164: str(doc.e164), title: str(doc.title), endAt: str(doc.endAt), identity: str(doc.identity),
   role: str(doc.role), epoch: num(doc.epoch), direct: doc.direct === true, eventsUrl: str(doc.eventsUrl), guest: str(doc.guest),
 });
 

@@ -1,7 +1,8 @@
 // The form of a new task as its user left it. It outlasts an expired session, other views, and a reload of the tab.
+import { own } from './home';
 import { emptyValue, isFilled, type Value } from './form';
 
-const kept = 'berth.draft';
+const kept = own('berth.draft');
 
 class Draft {
   template = $state('');

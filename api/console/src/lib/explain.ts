@@ -90,7 +90,7 @@ function amount(text: string, i18n: typeof I18n): string {
 }
 
 /** The codes whose text does not say what is wrong. */
-const vague = new Set(['too_large', 'unsupported_media']);
+const vague = new Set(['too_large', 'unsupported_media', 'proxy']);
 
 /** explain returns the reason, and when to retry if the API states that. */
 export function explain(err: unknown, i18n: typeof I18n): string {

@@ -107,7 +107,8 @@ const en = {
   e_lost: 'The task was lost outside of this program. Submit it again.',
   e_unreadable_image: 'No text could be read from the image. Try a sharper one, or paste the text.',
   e_rate_limited: 'Too many requests.', e_queue_full: 'The queue is full.', tryIn: 'Try again in {0} s.',
-  e_unavailable: 'The server is temporarily unavailable. Try again in a moment.', e_internal: 'Something went wrong on the server.',
+  e_unavailable: 'The server is temporarily unavailable. Try again in a moment.',
+  e_proxy: 'The proxy in front of the server has no answer from it. Try again in a moment.', e_proxy_limit: 'A proxy in front of the server refuses contents of this size. Its operator must raise the limit (nginx: client_max_body_size).', e_internal: 'Something went wrong on the server.',
   e_forbidden: 'Your token does not permit this.', e_too_large: 'The content is too large.', e_unsupported_media: 'This file type is not supported.',
   e_idempotency_mismatch: 'This id was already used for another request.', e_conflict: 'This task has already ended.', e_other: 'The server refused this: ',
 
@@ -249,7 +250,8 @@ const zh: Words = {
   e_lost: '任务在本程序之外丢失，请重新提交。',
   e_unreadable_image: '无法从图片中识别文字。请换一张更清晰的，或直接粘贴文字。',
   e_rate_limited: '请求过于频繁。', e_queue_full: '队列已满。', tryIn: '请在 {0} 秒后重试。',
-  e_unavailable: '服务器暂时不可用，请稍后再试。', e_internal: '服务器出错了。',
+  e_unavailable: '服务器暂时不可用，请稍后再试。',
+  e_proxy: '服务器前面的代理没有得到服务器的应答，请稍后再试。', e_proxy_limit: '服务器前面的代理不接受这么大的内容，请运维人员调高上限（nginx：client_max_body_size）。', e_internal: '服务器出错了。',
   e_forbidden: '您的令牌没有此权限。', e_too_large: '内容过大。', e_unsupported_media: '不支持这种文件类型。',
   e_idempotency_mismatch: '该编号已用于另一个请求。', e_conflict: '任务已经结束。', e_other: '服务器未接受：',
 

@@ -1,6 +1,8 @@
 // Sign-in with an OpenID Connect provider: the authorization code flow with PKCE (RFC 7636) of a public client. The tokens come from
 // the provider's token endpoint over TLS, so that the API alone verifies their signatures (OpenID Connect Core 1.0, 3.1.3.7).
 
+import { home, own } from './home';
+
 /** What the server states about the provider. */
 export interface Provider {
   issuer: string;
@@ -41,7 +43,7 @@ interface Pending {
   hash: string;
 }
 
-const pendingKey = 'berth.oidc';
+const pendingKey = () => own('berth.oidc');
 
 const base64url = (bytes: Uint8Array) =>
   btoa(String.fromCharCode(...bytes)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
@@ -67,11 +69,14 @@ export function claims(token: string): Record<string, unknown> {
 /** When a token expires, in ms since 1970; 0 if it does not state it. */
 export const expiry = (token: string) => Number(claims(token).exp ?? 0) * 1000;
 
+/** Whether two issuers are one. A slash at the end makes no difference, as for the API: settings and providers often differ by it. */
+const sameIssuer = (a: unknown, b: string) => typeof a === 'string' && a.replace(/\/$/, '') === b.replace(/\/$/, '');
+
 /** Whether an ID token belongs to this sign-in. */
 export function belongs(idToken: string, p: Provider, nonce: string): boolean {
   const c = claims(idToken);
   const audience = Array.isArray(c.aud) ? c.aud : [c.aud];
-  return c.iss === p.issuer && c.nonce === nonce && audience.includes(p.clientId);
+  return sameIssuer(c.iss, p.issuer) && c.nonce === nonce && audience.includes(p.clientId);
 }
 
 async function discover(p: Provider): Promise<Endpoints> {
@@ -82,24 +87,21 @@ async function discover(p: Provider): Promise<Endpoints> {
   } catch {
     throw new SignInError('oidcUnreachable', p.issuer);
   }
-  if (doc.issuer !== p.issuer || !doc.authorization_endpoint || !doc.token_endpoint) {
+  if (!sameIssuer(doc.issuer, p.issuer) || !doc.authorization_endpoint || !doc.token_endpoint) {
     throw new SignInError('oidcRefused', `discovery document of ${p.issuer}`);
   }
   return doc as Endpoints;
 }
-
-/** The address to which the provider sends the browser back: it is registered there. */
-const redirect = () => `${location.origin}/`;
 
 /** Sends the browser to the provider. */
 export async function begin(p: Provider, hash: string) {
   if (!globalThis.crypto?.subtle) throw new SignInError('oidcInsecure');
   const endpoints = await discover(p);
   const pending: Pending = { state: random(), nonce: random(), verifier: random(), hash };
-  sessionStorage.setItem(pendingKey, JSON.stringify(pending));
+  sessionStorage.setItem(pendingKey(), JSON.stringify(pending));
   const url = new URL(endpoints.authorization_endpoint);
   for (const [name, value] of Object.entries({
-    ...p.parameters, response_type: 'code', client_id: p.clientId, redirect_uri: redirect(), state: pending.state, nonce: pending.nonce,
+    ...p.parameters, response_type: 'code', client_id: p.clientId, redirect_uri: home(), state: pending.state, nonce: pending.nonce,
     code_challenge: await challenge(pending.verifier), code_challenge_method: 'S256',
   })) url.searchParams.set(name, value);
   location.assign(url);
@@ -110,13 +112,13 @@ export const returned = (query: URLSearchParams) => query.has('state') && (query
 
 /** Completes a sign-in with the query of the address, and returns the view to return to. */
 export async function finish(p: Provider, query: URLSearchParams): Promise<Tokens & { hash: string }> {
-  const text = sessionStorage.getItem(pendingKey);
-  sessionStorage.removeItem(pendingKey);
+  const text = sessionStorage.getItem(pendingKey());
+  sessionStorage.removeItem(pendingKey());
   const pending: Pending | null = text ? JSON.parse(text) : null;
   if (!pending || pending.state !== query.get('state')) throw new SignInError('oidcState');
   if (query.has('error')) throw new SignInError('oidcRefused', query.get('error_description') ?? query.get('error') ?? '');
   const doc = await exchange(p, {
-    grant_type: 'authorization_code', code: query.get('code') ?? '', redirect_uri: redirect(), code_verifier: pending.verifier,
+    grant_type: 'authorization_code', code: query.get('code') ?? '', redirect_uri: home(), code_verifier: pending.verifier,
   });
   if (!belongs(doc.id_token ?? '', p, pending.nonce)) throw new SignInError('oidcState');
   return { ...tokensOf(p, doc), hash: pending.hash };

@@ -1,20 +1,21 @@
 // The signed-in user and the current view. A token in the address is stored and immediately removed from the address.
 import { Api, Problem, signedOut, type Me } from './api';
+import { own } from './home';
 import * as oidc from './oidc';
 import { place as consolePlace } from './ops';
 
-const kept = 'berth.token';
+const kept = own('berth.token');
 /** The tokens of a sign-in with a provider are kept as long as the tab. */
-const keptTokens = 'berth.tokens';
+const keptTokens = own('berth.tokens');
 
-type Trouble = '' | 'wrong' | 'unreachable' | 'rejected' | 'expired' | oidc.SignInError['word'];
+type Trouble = '' | 'wrong' | 'unreachable' | 'failing' | 'rejected' | 'expired' | oidc.SignInError['word'];
 
 class Session {
   api = $state.raw<Api | null>(null);
   me = $state.raw<Me | null>(null);
-  /** Why no user is signed in: the token was rejected, the server is unreachable, or a sign-in with the provider failed. */
+  /** Why no user is signed in: the token was rejected, the server is unreachable or cannot check it, or a sign-in with the provider failed. */
   trouble = $state<Trouble>('');
-  /** What the provider stated about it. */
+  /** What the provider or the server stated about it. */
   detail = $state('');
   checking = $state(false);
   /** The provider with which users sign in; null if there is none. */
@@ -50,7 +51,7 @@ class Session {
     // A reload before the answer, or after an outage, tries the token again.
     localStorage.setItem(kept, api.token);
     await this.use(api);
-    if (!this.api && this.trouble !== 'unreachable') localStorage.removeItem(kept);
+    if (!this.api && this.trouble !== 'unreachable' && this.trouble !== 'failing') localStorage.removeItem(kept);
   }
 
   /** Sends the browser to the provider, which sends it back to the current view. */
@@ -139,7 +140,8 @@ class Session {
       this.me = await api.me();
       this.api = api;
     } catch (err) {
-      this.trouble = err instanceof Problem && (err.status === 0 || err.status >= 500) ? 'unreachable' : 'wrong';
+      if (err instanceof Problem && err.status === 0) this.trouble = 'unreachable';
+      else this.fail(err instanceof Problem && err.status >= 500 ? 'failing' : 'wrong', err instanceof Problem ? err.message : '');
     } finally {
       this.checking = false;
     }

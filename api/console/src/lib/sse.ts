@@ -1,5 +1,6 @@
 // Reads a task's event stream with fetch. EventSource would do the parsing, but it hides the HTTP status (an expired
 // token looks like a network error), cannot send a bearer token, and cannot start after a given id.
+import { at } from './home';
 import { tab as thisTab, type Tab } from './tab';
 
 /** One event before its data is decoded. */
@@ -203,7 +204,7 @@ async function once(o: FollowOptions, signal: AbortSignal, live: () => void): Pr
     const headers: Record<string, string> = { Accept: 'text/event-stream', ...o.headers() };
     if (o.lastId()) headers['Last-Event-ID'] = o.lastId();
     signal.throwIfAborted();
-    const res = await (o.fetch ?? fetch)(typeof o.url === 'string' ? o.url : await o.url(), { headers, cache: 'no-store', signal: inner.signal });
+    const res = await (o.fetch ?? fetch)(at(typeof o.url === 'string' ? o.url : await o.url()), { headers, cache: 'no-store', signal: inner.signal });
     if (res.status === 401 || res.status === 403) throw new Refused(res.status);
     if (res.status === 404 || res.status === 410 || res.status === 204) return { frames: 0, absent: true };
     if (!res.ok || !res.body) throw new Error(`the event stream answered ${res.status}`);

@@ -335,7 +335,7 @@ export function whyOf(err: unknown): { why: Why; detail: string } {
   if (!(err instanceof Problem)) return { why: 'lost', detail: '' };
   if (err.status === 0) return { why: 'unreachable', detail: '' };
   if (err.code === 'conflict') return { why: 'removed', detail: '' }; // a user, not a guest
-  const why = known.find((k) => k === err.code) ?? 'other';
+  const why = err.code === 'proxy' ? 'unavailable' : (known.find((k) => k === err.code) ?? 'other');
   return { why, detail: why === 'unavailable' || why === 'other' ? err.message : '' };
 }
 
