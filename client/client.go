@@ -46,9 +46,10 @@ type Client struct {
 	owner string // of tasks that calls name; empty to leave that to the API
 }
 
-// New returns a client for the server at base, for instance http://127.0.0.1:8080.
+// New returns a client for the server at base, for instance http://127.0.0.1:8080, or https://example.com/berth where a proxy serves it under
+// a path prefix.
 func New(base, token string) *Client {
-	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{}}
+	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{CheckRedirect: checkRedirect}}
 }
 
 // OfUser returns a client whose calls for one task or execution are for that of this user. An operator needs it if several users have one
@@ -323,9 +324,11 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 		return res, nil
 	case req.Context().Err() != nil:
 		return nil, fmt.Errorf("call %s %s: %w", req.Method, req.URL.Path, req.Context().Err())
-	default:
-		return nil, &unreachable{base: c.base, err: err}
 	}
+	if elsewhere, ok := errors.AsType[otherServer](err); ok {
+		return nil, elsewhere
+	}
+	return nil, &unreachable{base: c.base, err: err}
 }
 
 func (c *Client) do(req *http.Request, out any) error {
@@ -355,18 +358,7 @@ func mediaType(res *http.Response) string {
 	return t
 }
 
-// otherServer is the error for a response that berth's API does not send.
-type otherServer string
-
-func (e otherServer) Error() string { return string(e) }
-
-func describeOther(res *http.Response) otherServer {
-	u := res.Request.URL
-	return otherServer(fmt.Sprintf("the server at %s://%s is not berth's API: it responded to %s %s with %s (%s); check BERTH_URL",
-		u.Scheme, u.Host, res.Request.Method, u.Path, res.Status, cmp.Or(mediaType(res), "no media type")))
-}
-
-// problem returns the error of a response, with an empty code if it does not come from berth.
+// problem returns the error of a response.
 func problem(res *http.Response) error {
 	if res.StatusCode < http.StatusBadRequest {
 		return nil
@@ -377,7 +369,7 @@ func problem(res *http.Response) error {
 		return fmt.Errorf("read problem: %w", err)
 	}
 	if err := json.Unmarshal(b, p); err != nil || p.Code == "" {
-		return &Problem{Status: res.StatusCode, Title: res.Status, Detail: describeOther(res).Error()}
+		return foreign(res)
 	}
 	return p
 }

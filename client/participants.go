@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"berth"
 )
@@ -25,13 +26,19 @@ type Admission struct {
 	Role         berth.ParticipantRole `json:"role"`
 	Epoch        int64                 `json:"epoch"`
 	Direct       bool                  `json:"direct"`
-	EventsURL    string                `json:"eventsUrl"`
-	Ticket       string                `json:"ticket"`
+	// URLFromRequest: the API made the URL from the headers of the request. AddParticipant replaces it by the client's own address.
+	URLFromRequest bool   `json:"urlFromRequest"`
+	EventsURL      string `json:"eventsUrl"`
+	Ticket         string `json:"ticket"`
 }
 
 // AddParticipant admits a participant to the number's conference.
 func (c *Client) AddParticipant(ctx context.Context, e164 string, spec ParticipantSpec) (Admission, error) {
-	return fetch[Admission](ctx, c, http.MethodPost, conferencePath(e164)+"/participants", spec)
+	a, err := fetch[Admission](ctx, c, http.MethodPost, conferencePath(e164)+"/participants", spec)
+	if a.URLFromRequest && strings.HasPrefix(c.base, "http") { // a proxy may change the host and the path without a notice to the API
+		a.URL = "ws" + strings.TrimPrefix(c.base, "http")
+	}
+	return a, err
 }
 
 // RemoveParticipant disconnects a participant, whose identity cannot join the conference again.
