@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,13 +16,13 @@ import (
 	"berth/lua"
 )
 
-// X5, B7: the API starts without its identity provider. A user with the longest id, which needs escaping, follows a task to its
+// X5, B7, FI7: the API starts without its identity provider, and is ready when that responds. A user with the longest id, which needs escaping, follows a task to its
 // end.
 func TestIdentity_ProviderStartsLater_UserCompletesTask(t *testing.T) {
 	t.Parallel()
 	addr, subject := freeAddr(t), "auth0|a:b"+strings.Repeat("<", berth.MaxUserID-len("auth0|a:b"))
 	s := newStack(t, with("BERTH_OIDC_ISSUER="+testoidc.IssuerAt(addr), "BERTH_AUTH_AUDIENCE="+testoidc.Audience+",berth",
-		"BERTH_OIDC_SCOPE_CLAIM=realm_access.roles", "BERTH_OIDC_SCOPE_MAP=berth-operator=operator;*=user"))
+		"BERTH_OIDC_SCOPE_CLAIM=realm_access.roles", "BERTH_OIDC_SCOPE_MAP=berth-operator=operator;*=user"), func(s *stack) { s.readyPath = "/healthz" })
 	other := testoidc.Start(t) // signs with the same key
 	early := other.Sign(t, jwt.MapClaims{
 		"iss": testoidc.IssuerAt(addr), "aud": testoidc.Audience, "sub": subject, "exp": time.Now().Add(time.Hour).Unix(),
@@ -31,7 +32,15 @@ func TestIdentity_ProviderStartsLater_UserCompletesTask(t *testing.T) {
 	status, _ = s.send(http.MethodGet, "/v1/me", s.token("alice"), nil)
 	require.Equal(t, http.StatusOK, status, "tokens signed with the secret are accepted")
 
+	status, report := s.send(http.MethodGet, "/readyz", "", nil)
+	require.Equal(t, http.StatusServiceUnavailable, status, "FI7: not ready without the provider's keys")
+	require.Contains(t, fmt.Sprint(report), "setting:BERTH_OIDC_ISSUER", "%v", report)
+
 	provider := testoidc.StartAt(t, addr)
+	s.eventually("the API to be ready", func() bool {
+		status, _ := s.send(http.MethodGet, "/readyz", "", nil)
+		return status == http.StatusOK
+	})
 	user := client.New("http://"+s.httpAddr, provider.SignIn(t, subject, nil))
 	acc := submitMatch(t, user, berth.LocaleEN, "")
 	require.EqualValues(t, berth.EventDone, watch(t, user, acc.TaskID, nil).last.Type)

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,6 +58,8 @@ type stack struct {
 	started  []*process
 	// settings are set for API and workers; infraSettings for Temporal and Redis.
 	settings, infraSettings []string
+	// readyPath responds with 200 when the API has started; empty: /readyz.
+	readyPath string
 	// programs are run in place of those in bin.
 	programs map[string]string
 	// connection has what clients of Temporal need besides its address.
@@ -186,7 +189,7 @@ func (s *stack) startAPI() {
 	s.tb.Helper()
 	s.api = s.start("berth", []string{"api"}, s.settings)
 	s.eventually("the API to be ready", func() bool {
-		res, err := http.Get("http://" + s.httpAddr + "/readyz") //nolint:noctx,gosec // a test's own server
+		res, err := http.Get("http://" + s.httpAddr + cmp.Or(s.readyPath, "/readyz")) //nolint:noctx,gosec // a test's own server
 		if err != nil {
 			return false
 		}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -103,7 +104,9 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	checks := b.checks()
 	if tokens.Provider != nil {
+		checks[health.Identity] = func(ctx context.Context) error { return checkProvider(ctx, tokens.Provider) }
 		g.Go(func() error { return tokens.Provider.Run(ctx) })
 	}
 	g.Go(func() error { return b.watchRedis(ctx, logger) })
@@ -114,7 +117,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	g.Go(func() error { return samples.Run(ctx) })
 	g.Go(func() error { return room.Run(ctx) })
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })
-	g.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
+	g.Go(func() error { probe.Watch(ctx, checks); return nil })
 	g.Go(func() error {
 		return serve(ctx, api.NewServer(e, cfg.API.Addr, cfg.Telemetry.TrustTraceparent), stopGrace, logger)
 	})
@@ -134,6 +137,22 @@ func signIn(cfg config.Identity) api.SignIn {
 	return api.SignIn{Issuer: cfg.Issuer, ClientID: cfg.ClientID, Parameters: cfg.Parameters, Token: cfg.Token}
 }
 
+// providerFault is why the tokens of the identity provider cannot be verified.
+type providerFault struct{ *identity.Fault }
+
+// Reason states it to operators.
+func (f providerFault) Reason() health.Reason {
+	return health.Reason{Code: f.Code, Setting: f.Setting, Text: f.Summary}
+}
+
+func checkProvider(ctx context.Context, p *identity.Provider) error {
+	err := p.Check(ctx)
+	if fault, ok := errors.AsType[*identity.Fault](err); ok {
+		return providerFault{fault}
+	}
+	return err
+}
+
 // verifier returns the verifier of bearer tokens. The identity provider may be unavailable: its keys are read later.
 func verifier(cfg config.Identity, logger *slog.Logger) (*identity.Tokens, error) {
 	secrets, err := cfg.Source(logger)
@@ -141,11 +160,8 @@ func verifier(cfg config.Identity, logger *slog.Logger) (*identity.Tokens, error
 		return nil, err
 	}
 	tokens := &identity.Tokens{Secrets: secrets, Audiences: cfg.Audiences, Leeway: cfg.Leeway}
-	if cfg.Issuer == "" && cfg.JWKSURL == "" {
-		return tokens, nil
+	if options, ok := cfg.Provider(logger); ok {
+		tokens.Provider, err = identity.NewProvider(options)
 	}
-	tokens.Provider, err = identity.NewProvider(identity.ProviderOptions{
-		Issuer: cfg.Issuer, JWKSURL: cfg.JWKSURL, Claims: cfg.Claims(), Logger: logger,
-	})
 	return tokens, err
 }

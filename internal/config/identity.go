@@ -70,6 +70,11 @@ func (c Identity) Claims() identity.ClaimMap {
 	return identity.ClaimMap{Scope: c.ScopeClaim, Tenant: c.TenantClaim, Nodes: c.NodesClaim, Scopes: c.ScopeMap}
 }
 
+// Provider returns the options of the provider, and whether there is one.
+func (c Identity) Provider(logger *slog.Logger) (o identity.ProviderOptions, ok bool) {
+	return identity.ProviderOptions{Issuer: c.Issuer, JWKSURL: c.JWKSURL, Claims: c.Claims(), Logger: logger}, c.Issuer != "" || c.JWKSURL != ""
+}
+
 // maxLeeway is a limit on a mistake: a token stays valid for so long after its end.
 const maxLeeway = 5 * time.Minute
 
@@ -98,6 +103,9 @@ func (c Identity) validate(bad func(flag, env, format string, args ...any), prod
 		case production && p.Scheme != "https":
 			bad(u.flag, u.env, "must start with https:// in production, got %q", u.value)
 		}
+	}
+	if issuer, is := strings.CutSuffix(strings.TrimRight(c.Issuer, "/"), identity.WellKnown); is {
+		bad("oidc-issuer", "BERTH_OIDC_ISSUER", "must be the issuer %s, not the address of its discovery document", issuer)
 	}
 	if c.ClientID != "" && c.Issuer == "" {
 		bad("oidc-client-id", "BERTH_OIDC_CLIENT_ID", "needs --oidc-issuer, with which users sign in")

@@ -23,7 +23,7 @@ const (
 // Finding is the result of one check.
 type Finding struct {
 	Level   Level
-	Subject string // "settings", "models", "redis", "database", "temporal" or "uploads"
+	Subject string // "settings", "models", "redis", "database", "temporal", "identity" or "uploads"
 	Text    string
 	Advice  string // what to change; empty if nothing has to be
 }
@@ -40,7 +40,7 @@ func Run(ctx context.Context, cfg config.Config, searchAttributes []string, now 
 	d := &doctor{cfg: cfg, now: now, pdfToText: "pdftotext", tesseract: "tesseract"}
 	d.settings()
 	for _, check := range []func(context.Context){
-		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) }, d.uploads,
+		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) }, d.identity, d.uploads,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		check(ctx)

@@ -16,6 +16,7 @@ const (
 	Redis    = "redis"
 	Database = "database"
 	Temporal = "temporal"
+	Identity = "identity" // the OpenID Connect provider of an API, if there is one
 )
 
 const (

@@ -36,7 +36,7 @@ func (m ClaimMap) Validate() error {
 
 // principal returns the owner of a token whose signature and times have been verified.
 func (m ClaimMap) principal(c jwt.MapClaims) (Principal, error) {
-	p := Principal{Scopes: m.granted(values(find(c, m.Scope)))}
+	p := Principal{Scopes: m.granted(values(m.scopes(c)))}
 	p.UserID, _ = c["sub"].(string)
 	if berth.ValidUserID("sub", p.UserID) != nil {
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must be 1 to %d bytes of printable text", berth.MaxUserID)
@@ -72,6 +72,14 @@ func (m ClaimMap) principal(c jwt.MapClaims) (Principal, error) {
 
 func badClaim(name, problem string) error {
 	return berth.Errorf(berth.CodeUnauthenticated, "the token's claim %s %s", name, problem)
+}
+
+// scopes returns the claim with the scopes. Azure and Okta name the scope claim of RFC 9068 scp.
+func (m ClaimMap) scopes(c jwt.MapClaims) any {
+	if v := find(c, m.Scope); v != nil || m.Scope != "scope" {
+		return v
+	}
+	return c["scp"]
 }
 
 // granted returns the scopes for the values of the claim.

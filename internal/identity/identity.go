@@ -1,6 +1,6 @@
 // Package identity states who a caller is: it issues and verifies bearer tokens and stream tickets. Tokens are JSON Web Tokens
 // signed with one of the operator's own secrets, or by an OpenID Connect provider. Signatures are checked by golang-jwt, keys
-// are decoded by go-jose, and providers are discovered by go-oidc.
+// are decoded by go-jose.
 package identity
 
 import (

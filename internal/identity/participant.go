@@ -61,15 +61,15 @@ func (p Participants) Issue(of Participation) (string, error) {
 
 // Verify returns what a token states, or CodeUnauthenticated. The error does not contain the token.
 func (p Participants) Verify(token string) (of Participation, err error) {
-	c, err := parse(token, func(*jwt.Token) (any, error) { return p.Secrets.Current().keys(), nil },
+	c, err := parse(token, func(*jwt.Token, jwt.MapClaims) (any, error) { return p.Secrets.Current().keys(), nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(ParticipantAudience),
 		jwt.WithLeeway(DefaultLeeway), jwt.WithTimeFunc(p.now))
 	if err != nil {
-		return of, err
+		return of, rejection(err, c, DefaultLeeway)
 	}
-	claims, err := json.Marshal(c)
+	stated, err := json.Marshal(c)
 	if err == nil {
-		err = json.Unmarshal(claims, &of)
+		err = json.Unmarshal(stated, &of)
 	}
 	if err != nil || of.ConferenceID == "" || of.E164 == "" || of.Identity == "" {
 		return Participation{}, fmt.Errorf("participant: %w", berth.Errorf(berth.CodeUnauthenticated, "the token is invalid").With(err))

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/golang-jwt/jwt/v5"
 
 	"berth"
@@ -25,7 +24,7 @@ type ProviderOptions struct {
 	JWKSURL string
 	Claims  ClaimMap
 	Logger  *slog.Logger
-	Client  *http.Client // nil: one with a timeout of 5 s
+	Client  *http.Client // nil: one that follows no redirect from https to http
 }
 
 // Provider has the public keys of an OpenID Connect provider. Run reads them at the start, every five minutes, and when a token
@@ -35,8 +34,16 @@ type Provider struct {
 	claims          ClaimMap
 	client          *http.Client
 	log             *slog.Logger
-	known           atomic.Pointer[keySet] // nil before the first successful reading
-	requests        chan chan<- error      // of a reading; the channels have room for its result
+	last            atomic.Pointer[reading]
+	first           chan struct{}      // closed after the first reading
+	requests        chan chan<- *Fault // of a reading; the channels have room for its result
+}
+
+// reading is what is known after a reading.
+type reading struct {
+	keys  *keySet   // nil before the first that succeeded
+	at    time.Time // when they were read
+	fault *Fault    // of the last one; nil if it succeeded
 }
 
 const (
@@ -45,10 +52,11 @@ const (
 	// must not become requests to the provider.
 	retryEvery = 10 * time.Second
 	minPause   = time.Second
-	// refreshTimeout limits how long a request waits for a reading.
-	refreshTimeout  = 6 * time.Second
-	providerTimeout = 5 * time.Second
-	maxKeysBytes    = 1 << 20
+	// readTimeout limits a reading, maxWait how long a request waits for one.
+	readTimeout = 5 * time.Second
+	maxWait     = 2 * time.Second
+	// replacedAfter is how long a known key is not read again after a token that it does not verify.
+	replacedAfter = 30 * time.Second
 )
 
 // NewProvider returns a provider without keys; Run reads them.
@@ -60,11 +68,14 @@ func NewProvider(o ProviderOptions) (*Provider, error) {
 		return nil, fmt.Errorf("identity provider: %w", err)
 	}
 	if o.Client == nil {
-		o.Client = &http.Client{Timeout: providerTimeout}
+		o.Client = &http.Client{CheckRedirect: checkRedirect}
 	}
-	return &Provider{
-		issuer: o.Issuer, jwksURL: o.JWKSURL, claims: o.Claims, client: o.Client, log: o.Logger, requests: make(chan chan<- error),
-	}, nil
+	p := &Provider{
+		issuer: o.Issuer, jwksURL: o.JWKSURL, claims: o.Claims, client: o.Client, log: o.Logger,
+		first: make(chan struct{}), requests: make(chan chan<- *Fault),
+	}
+	p.last.Store(&reading{})
+	return p, nil
 }
 
 // Run reads the keys until ctx ends. It is the only goroutine that does.
@@ -72,7 +83,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var last time.Time
-	var waiting []chan<- error
+	var waiting []chan<- *Fault
 	for {
 		select {
 		case <-ctx.Done():
@@ -83,12 +94,15 @@ func (p *Provider) Run(ctx context.Context) error {
 			continue
 		case <-next.C:
 		}
-		err := p.read(ctx)
+		fault := p.refreshKeys(ctx)
 		for _, done := range waiting {
-			done <- err
+			done <- fault
+		}
+		if last.IsZero() {
+			close(p.first)
 		}
 		waiting, last = nil, time.Now()
-		if err != nil {
+		if fault != nil {
 			next.Reset(retryEvery)
 			continue
 		}
@@ -96,95 +110,102 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// refresh returns after the next reading.
-func (p *Provider) refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+// refreshKeys replaces the keys, and keeps those that were read before where that fails. Check reports the fault.
+func (p *Provider) refreshKeys(ctx context.Context) *Fault {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	done := make(chan error, 1)
-	select {
-	case p.requests <- done:
-	case <-ctx.Done():
-		return ctx.Err()
+	was := p.last.Load()
+	found, fault := p.discover(ctx)
+	if fault != nil {
+		p.last.Store(&reading{keys: was.keys, at: was.at, fault: fault})
+		return fault
 	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	if ids := found.set.ids(); was.keys == nil || !slices.Equal(ids, was.keys.ids()) {
+		p.log.InfoContext(ctx, "identity provider's keys read", "issuer", found.Issuer, "keys", strings.Join(ids, " "), "before", strings.Join(was.keys.ids(), " "))
 	}
+	if was.keys == nil || !slices.Equal(found.Unused, was.keys.unused) {
+		level := slog.LevelInfo
+		if len(found.Faulty) > 0 {
+			level = slog.LevelWarn
+		}
+		if len(found.Unused) > 0 {
+			p.log.Log(ctx, level, "identity provider's keys not used", "keys", strings.Join(found.Unused, ", "))
+		}
+	}
+	p.last.Store(&reading{keys: found.set, at: time.Now()})
+	return nil
 }
 
-// read replaces the keys, and keeps those that were read before where that fails.
-func (p *Provider) read(ctx context.Context) error {
-	keys, err := p.fetch(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			p.log.WarnContext(ctx, "identity provider's keys not read", "known", p.known.Load().ids(), "error", err)
-		}
-		return err
+// Check returns a *Fault while the keys cannot be read. It waits for the first reading.
+func (p *Provider) Check(ctx context.Context) error {
+	select {
+	case <-p.first:
+	case <-ctx.Done():
+		return unreachable(settingIssuer, ctx.Err())
 	}
-	if was := p.known.Swap(keys); was.ids() != keys.ids() {
-		p.log.InfoContext(ctx, "identity provider's keys read", "keys", keys.ids(), "before", was.ids())
+	if fault := p.last.Load().fault; fault != nil {
+		return fault
 	}
 	return nil
 }
 
-func (p *Provider) fetch(ctx context.Context) (*keySet, error) {
-	ctx = oidc.ClientContext(ctx, p.client)
-	address := p.jwksURL
-	if address == "" {
-		found, err := oidc.NewProvider(ctx, p.issuer)
-		if err != nil {
-			return nil, fmt.Errorf("discover %s: %w", p.issuer, err)
+// refresh returns after the next reading. Where the last one failed it does not wait for the next, which it requests: a provider that hangs
+// does not delay calls.
+func (p *Provider) refresh(ctx context.Context) *Fault {
+	if fault := p.last.Load().fault; fault != nil {
+		select {
+		case p.requests <- make(chan *Fault, 1):
+		default: // there is one now
 		}
-		var document struct {
-			JWKSURL string `json:"jwks_uri"`
-		}
-		if err := found.Claims(&document); err != nil {
-			return nil, fmt.Errorf("discover %s: %w", p.issuer, err)
-		}
-		address = document.JWKSURL
-		if issuer, err := url.Parse(p.issuer); err != nil || issuer.Scheme == "https" {
-			if keys, err := url.Parse(address); err != nil || keys.Scheme != "https" {
-				return nil, fmt.Errorf("discover %s: jwks_uri %q must start with https://", p.issuer, address)
-			}
-		}
+		return fault
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	done := make(chan *Fault, 1)
+	select {
+	case p.requests <- done:
+	case <-ctx.Done():
+		return unreachable(settingIssuer, ctx.Err())
 	}
-	req.Header.Set("Accept", "application/json")
-	res, err := p.client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
+	select {
+	case fault := <-done:
+		return fault
+	case <-ctx.Done():
+		return unreachable(settingIssuer, ctx.Err())
 	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("read keys from %s: status %d", address, res.StatusCode)
-	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxKeysBytes))
-	if err != nil {
-		return nil, fmt.Errorf("read keys from %s: %w", address, err)
-	}
-	keys, err := parseKeys(body)
-	if err != nil {
-		return nil, fmt.Errorf("read keys from %s: %w", address, err)
-	}
-	return keys, nil
 }
 
 // keysFor returns the keys that can have signed the token. It reads the keys again when none is known.
-func (p *Provider) keysFor(ctx context.Context, token *jwt.Token) (any, error) {
-	if set := p.known.Load().matching(token); len(set.Keys) > 0 {
+func (p *Provider) keysFor(ctx context.Context, token *jwt.Token, claims jwt.MapClaims) (any, error) {
+	if stated, _ := claims["iss"].(string); p.issuer != "" && !sameIssuer(stated, p.issuer) {
+		return nil, berth.Errorf(berth.CodeUnauthenticated, "the token's issuer is %s, and not that of %s", quoted(stated), settingIssuer)
+	}
+	if set := p.last.Load().keys.matching(token); len(set.Keys) > 0 {
 		return set, nil
 	}
-	err := p.refresh(ctx)
-	if set := p.known.Load().matching(token); len(set.Keys) > 0 {
-		return set, nil
-	}
-	if err != nil {
-		return nil, berth.Errorf(berth.CodeUnavailable, "the identity provider is unavailable; retry later").With(err)
-	}
-	return nil, jwt.ErrTokenUnverifiable
+	return p.nextKeys(ctx, token)
 }
+
+// nextKeys returns the keys that can have signed the token after the next reading.
+func (p *Provider) nextKeys(ctx context.Context, token *jwt.Token) (any, error) {
+	fault := p.refresh(ctx)
+	if set := p.last.Load().keys.matching(token); len(set.Keys) > 0 {
+		return set, nil
+	}
+	if fault != nil {
+		return nil, berth.Errorf(berth.CodeUnavailable, "%s", fault.advice()).With(fault)
+	}
+	id, _ := token.Header["kid"].(string)
+	return nil, berth.Errorf(berth.CodeUnauthenticated, "the token is signed with a key that the identity provider does not publish: kid %s, alg %s",
+		quoted(id), token.Method.Alg())
+}
+
+// replaced reports whether another key may have taken the place of those that do not verify the token: they are not of its key id, or were
+// read some time ago.
+func (p *Provider) replaced(token *jwt.Token) bool {
+	last := p.last.Load()
+	return !last.keys.named(token) || time.Since(last.at) > replacedAfter
+}
+
+// quoted returns what a token states, for a message.
+func quoted(stated string) string { return fmt.Sprintf("%.100q", stated) }

@@ -121,8 +121,10 @@ func TestProvider_Unavailable_KnownKeysStayValid(t *testing.T) { // X5
 	require.NoError(t, err)
 
 	second := testoidc.StartAt(t, addr) // has the same key
-	_, err = v.Verify(t.Context(), token)
-	require.NoError(t, err, "available again")
+	require.Eventually(t, func() bool {
+		_, err = v.Verify(t.Context(), token)
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond, "available again")
 	second.Stop()
 	s.Rotate(t)
 	_, err = v.Verify(t.Context(), s.SignIn(t, "alice", jwt.MapClaims{"scope": "user"}))

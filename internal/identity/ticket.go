@@ -60,10 +60,10 @@ func (t Tickets) Issue(who Principal, kind TicketKind, id string) (ticket string
 // Redeem returns the owner of a ticket for the task, session or conference. The clocks of the processes that issue and redeem
 // tickets must not differ by more than a few seconds.
 func (t Tickets) Redeem(ticket string, kind TicketKind, id string) (Principal, error) {
-	c, err := parse(ticket, func(*jwt.Token) (any, error) { return t.Secrets.Current().keys(), nil },
+	c, err := parse(ticket, func(*jwt.Token, jwt.MapClaims) (any, error) { return t.Secrets.Current().keys(), nil },
 		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(TicketAudience), jwt.WithTimeFunc(t.now))
 	if err != nil {
-		return Principal{}, err
+		return Principal{}, rejection(err, c, 0)
 	}
 	if c["kind"] != string(kind) || c["id"] != id || id == "" {
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket opens other events")

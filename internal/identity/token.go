@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -147,46 +148,89 @@ func (t *Tokens) Verify(ctx context.Context, token string) (Principal, error) {
 	if t.Provider != nil {
 		methods = append(methods, publicKeyMethods...)
 	}
-	byProvider := false
-	c, err := parse(token, func(token *jwt.Token) (any, error) {
-		if byProvider = token.Method != jwt.SigningMethodHS256; byProvider {
-			return t.Provider.keysFor(ctx, token)
+	var signed *jwt.Token // of the provider
+	read := t.Provider.keysFor
+	keys := func(token *jwt.Token, c jwt.MapClaims) (any, error) {
+		if token.Method == jwt.SigningMethodHS256 {
+			return t.Secrets.Current().keys(), nil
 		}
-		return t.Secrets.Current().keys(), nil
-	}, jwt.WithValidMethods(methods), jwt.WithAudience(t.Audiences...), jwt.WithLeeway(t.Leeway), jwt.WithTimeFunc(t.Clock))
+		signed = token
+		return read(ctx, token, c)
+	}
+	options := []jwt.ParserOption{jwt.WithValidMethods(methods), jwt.WithAudience(t.Audiences...), jwt.WithLeeway(t.Leeway), jwt.WithTimeFunc(t.Clock)}
+	c, err := parse(token, keys, options...)
+	if signed != nil && errors.Is(err, jwt.ErrTokenSignatureInvalid) && t.Provider.replaced(signed) {
+		read = func(ctx context.Context, token *jwt.Token, _ jwt.MapClaims) (any, error) {
+			return t.Provider.nextKeys(ctx, token)
+		}
+		c, err = parse(token, keys, options...)
+	}
 	switch {
 	case err != nil:
-		return Principal{}, err
-	case !byProvider:
+		return Principal{}, rejection(err, c, t.Leeway)
+	case signed == nil:
 		return ownClaims.principal(c)
-	case t.Provider.issuer != "" && c["iss"] != t.Provider.issuer:
-		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token has another issuer")
 	default:
 		return t.Provider.claims.principal(c)
 	}
 }
 
-// parse verifies a token. The reason of a rejection is for the caller; it does not contain the token.
-func parse(token string, keys jwt.Keyfunc, options ...jwt.ParserOption) (jwt.MapClaims, error) {
-	c := jwt.MapClaims{}
+// maxEarly is how long before its time a token is accepted: many providers set nbf to the time of their own clock, and an early token
+// grants nothing that it would not grant a minute later.
+const maxEarly = time.Minute
+
+// claims are those of a token, accepted maxEarly before nbf. iat is not checked.
+type claims struct{ jwt.MapClaims }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *claims) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &c.MapClaims) }
+
+// GetNotBefore implements jwt.Claims.
+func (c *claims) GetNotBefore() (*jwt.NumericDate, error) {
+	at, err := c.MapClaims.GetNotBefore()
+	if at != nil {
+		at = jwt.NewNumericDate(at.Add(-maxEarly))
+	}
+	return at, err
+}
+
+// parse verifies a token. The claims of one that is rejected may be incomplete or forged.
+func parse(token string, keys func(*jwt.Token, jwt.MapClaims) (any, error), options ...jwt.ParserOption) (jwt.MapClaims, error) {
+	c := &claims{}
 	options = append(options, jwt.WithExpirationRequired(), jwt.WithStrictDecoding())
 	_, err := jwt.ParseWithClaims(token, c, func(t *jwt.Token) (any, error) {
 		if _, critical := t.Header["crit"]; critical { // RFC 7515, section 4.1.11: no extension is understood
 			return nil, jwt.ErrTokenUnverifiable
 		}
-		return keys(t)
+		return keys(t, c.MapClaims)
 	}, options...)
+	return c.MapClaims, err //nolint:wrapcheck // the callers translate it
+}
+
+// rejection returns the error for the caller whose token was not accepted. It does not contain the token.
+func rejection(err error, c jwt.MapClaims, leeway time.Duration) error {
 	var known *berth.Error
-	switch {
-	case err == nil:
-		return c, nil
-	case errors.As(err, &known):
-		return nil, known
-	case errors.Is(err, jwt.ErrTokenExpired):
-		return nil, berth.Errorf(berth.CodeUnauthenticated, "the token has expired")
-	case errors.Is(err, jwt.ErrTokenInvalidAudience):
-		return nil, berth.Errorf(berth.CodeUnauthenticated, "the token has another audience")
-	default:
-		return nil, berth.Errorf(berth.CodeUnauthenticated, "the token is invalid")
+	if errors.As(err, &known) {
+		return known
 	}
+	reason := "is invalid"
+	switch {
+	case errors.Is(err, jwt.ErrTokenMalformed):
+		reason = "is not a complete JSON Web Token; if the identity provider issues others, see BERTH_OIDC_TOKEN"
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid), errors.Is(err, jwt.ErrTokenUnverifiable):
+		reason = "has a signature that is not valid, or of an algorithm that is not accepted"
+	case errors.Is(err, jwt.ErrTokenExpired):
+		reason = "has expired"
+	case errors.Is(err, jwt.ErrTokenInvalidAudience):
+		reason = "has another audience than those of BERTH_AUTH_AUDIENCE"
+	case errors.Is(err, jwt.ErrTokenNotValidYet):
+		reason = "is not valid yet: its nbf is ahead of this server's clock by more than " + (maxEarly + leeway).String()
+	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing) && c["exp"] == nil:
+		reason = "has no exp"
+	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing) && c["aud"] == nil:
+		reason = "has no aud, which must be one of BERTH_AUTH_AUDIENCE"
+	case errors.Is(err, jwt.ErrInvalidType), errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
+		reason = "has a claim of another type: exp and nbf are numbers, aud is a text or a list of texts"
+	}
+	return berth.Errorf(berth.CodeUnauthenticated, "the token %s", reason)
 }

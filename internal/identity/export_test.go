@@ -1,0 +1,4 @@
+package identity
+
+// CheckRedirect is the rule of the default client.
+var CheckRedirect = checkRedirect
