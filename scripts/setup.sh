@@ -22,6 +22,8 @@ if [ "$purpose" = test ]; then
 	has chromium || has chromium-browser || has google-chrome || need chromium
 	fc-list :lang=zh 2>/dev/null | grep -q . || need fonts-wqy-microhei # Chinese characters in screenshots
 	has promtool || need prometheus                              # checks and evaluates the alerts and the dashboard
+	has nginx || [ -x /usr/sbin/nginx ] || need nginx # proxies in front of the API
+	has haproxy || [ -x /usr/sbin/haproxy ] || need haproxy
 	has prometheus-alertmanager || need prometheus-alertmanager # receives the alerts
 	apertium -l 2>/dev/null | grep -qw eng-spa || need apertium apertium-eng-spa # a real translator for a real node
 	"$(dirname "$0")/livekit.sh"     # a real media server for a real unit

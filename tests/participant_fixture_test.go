@@ -181,8 +181,8 @@ type participantEvent struct {
 	At                        int64
 }
 
-// participants starts the program, which scripts/participant.sh builds.
-func (s *stack) participants() *participants {
+// participants starts the program, which scripts/participant.sh builds, with variables besides those of the test.
+func (s *stack) participants(env ...string) *participants {
 	s.tb.Helper()
 	bin, err := filepath.Abs("../bin/participant")
 	require.NoError(s.tb, err)
@@ -190,6 +190,7 @@ func (s *stack) participants() *participants {
 		s.tb.Fatal("the LiveKit client for tests is not built: run scripts/participant.sh")
 	}
 	cmd := exec.Command(bin)
+	cmd.Env = append(os.Environ(), env...)
 	p := &participants{s: s}
 	p.in, err = cmd.StdinPipe()
 	require.NoError(s.tb, err)

@@ -106,3 +106,31 @@ func label(e Transition) string {
 	}
 	return ": " + e.Label
 }
+
+// CodeBlocks returns the blocks of code in a language that a section of file has, in their order. The section begins with the line heading,
+// and ends with the next heading of its level or of one above.
+func CodeBlocks(t testing.TB, file, heading, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	level, _, _ := strings.Cut(heading, " ")
+	var blocks []string
+	inside, taken, fenced := false, false, false
+	for line := range strings.Lines(string(text)) {
+		mark, _, _ := strings.Cut(line, " ")
+		switch {
+		case strings.HasPrefix(line, "```"):
+			if fenced = !fenced; fenced && inside && strings.TrimSpace(line) == "```"+language {
+				blocks, taken = append(blocks, ""), true
+				continue
+			}
+			taken = false
+		case taken:
+			blocks[len(blocks)-1] += line
+		case !fenced && strings.Trim(mark, "#") == "" && mark != "" && len(mark) <= len(level):
+			inside = strings.TrimSpace(line) == heading
+		}
+	}
+	require.NotEmpty(t, blocks, "%s has no block of %s in %q", file, language, heading)
+	return blocks
+}
