@@ -59,7 +59,7 @@ func verifierOf(t *testing.T, o identity.ProviderOptions) (*identity.Tokens, err
 }
 
 // FI7: what providers do wrong or differently. Each cause is in the error of the check, with the setting, and in that of the caller; a temporary
-// one says so. What does not matter is accepted.
+// one states that. What does not matter is accepted.
 func TestProvider_OddDocuments_AcceptedOrNamed(t *testing.T) {
 	t.Parallel()
 	key := testoidc.JWK(testoidc.Keys()[0], nil)

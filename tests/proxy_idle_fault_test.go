@@ -18,7 +18,7 @@ import (
 )
 
 // FI6: streams without an event for more than two minutes stay open through proxies, whose default times are 50 and 60 seconds, and then get
-// the next event at once: those of a program, of the page, and the signalling of a participant.
+// the next event immediately: those of a program, of the page, and the signalling of a participant.
 func TestProxy_StreamIdleForTwoMinutes_StaysOpen(t *testing.T) {
 	t.Parallel()
 	const idle = 125 * time.Second
@@ -26,7 +26,7 @@ func TestProxy_StreamIdleForTwoMinutes_StaysOpen(t *testing.T) {
 	op := client.New("http://"+s.httpAddr, s.token("op", "operator"))
 	pause := func(paused bool) {
 		for _, model := range []string{"deepseek-chat", "deepseek-reasoner"} {
-			_, err := op.PatchModel(t.Context(), model, map[string]any{"paused": paused, "reason": "test"})
+			_, err := op.PatchModel(t.Context(), model, map[string]any{"paused": paused})
 			require.NoError(t, err)
 		}
 	}
@@ -75,12 +75,12 @@ func TestProxy_StreamIdleForTwoMinutes_StaysOpen(t *testing.T) {
 	b.do(chromedp.Navigate(proxies[1].base + "/#token=" + s.token("alice")))
 	b.await("the sign-in", `document.querySelector('.who')?.textContent.includes('alice')`)
 	b.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/tasks/` + task + `' }`))
-	b.await("the waiting task", `document.querySelector('.task') !== null && performance.getEntriesByType('resource').some((e) => e.name.includes('/events'))`)
-	opened := ask[int](b, `performance.getEntriesByType('resource').filter((e) => e.name.includes('/events')).length`)
+	b.await("the waiting task", `document.querySelector('.task') !== null`)
 	select {
 	case <-time.After(idle): // the time itself is tested
 	case <-t.Context().Done():
 	}
+	require.NotContains(t, string(s.api.output()), "route=/v1/tasks/:id/events", "a stream has ended")
 	pause(false)
 	reading.Wait()
 	for i, p := range proxies {
@@ -88,7 +88,6 @@ func TestProxy_StreamIdleForTwoMinutes_StaysOpen(t *testing.T) {
 		require.GreaterOrEqual(t, heartbeats[i], 7)
 	}
 	b.await("the end", `document.querySelector('.task .status.completed') !== null`)
-	require.Equal(t, opened, ask[int](b, `performance.getEntriesByType('resource').filter((e) => e.name.includes('/events') && e.startTime < performance.now() - 100000).length`), "no other stream was opened meanwhile")
 	for _, p := range all {
 		require.Empty(t, p.of("p", "reconnecting"))
 		require.Empty(t, p.of("p", "disconnected"))

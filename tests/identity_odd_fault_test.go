@@ -1,3 +1,5 @@
+//go:build faults
+
 package tests
 
 import (
@@ -16,7 +18,7 @@ import (
 )
 
 // FI7: what doctor, an API process and a user see of an identity provider that is set up wrongly, does not respond, or is merely unusual. The
-// cause is named once in the log, and with its setting in /readyz; a user is told to retry, or that the operator has to change something.
+// cause is named once in the log, and with its setting in /readyz; a user is advised to retry, or that the operator has to change something.
 func TestIdentity_OddProvider_DoctorProcessAndUserNameIt(t *testing.T) {
 	s := shareStack(t)
 	plain := (*httptest.Server).Start
