@@ -75,7 +75,6 @@ type ConferenceSpec struct {
 
 // Bounds of a conference.
 const (
-	MaxConferenceTitle    = 200
 	MaxConferenceMetadata = 16 << 10
 	MaxConferenceInfo     = 256 << 10
 	MaxParticipants       = 10_000

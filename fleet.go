@@ -114,20 +114,21 @@ func ParseRequiredServices(doc []byte) RequiredServices {
 		if json.Unmarshal(row, &services) == nil {
 			rule[capability] = services
 		}
-		if len(services) > 0 && rule.Validate() == nil {
-			out[capability] = services
+		if len(services) > 0 && rule.Normalize() == nil {
+			maps.Copy(out, rule)
 		}
 	}
 	return out
 }
 
-// Validate returns CodeInvalid for the first invalid entry.
-func (r RequiredServices) Validate() error {
+// Normalize brings the capabilities into their canonical form, and returns CodeInvalid for the first invalid entry.
+func (r RequiredServices) Normalize() error {
 	if len(r) > maxServiceRules {
 		return Invalid("body", "exceeds the limit of %d capabilities", maxServiceRules)
 	}
 	for _, capability := range slices.Sorted(maps.Keys(r)) {
-		if err := ValidCapability("body", capability); err != nil {
+		parsed, err := ParseCapability("body", capability)
+		if err != nil {
 			return err
 		}
 		if len(r[capability]) > maxRuleServices {
@@ -137,6 +138,10 @@ func (r RequiredServices) Validate() error {
 			if err := ValidID(capability, service); err != nil {
 				return err
 			}
+		}
+		if parsed != capability {
+			r[parsed] = r[capability]
+			delete(r, capability)
 		}
 	}
 	return nil

@@ -3,10 +3,8 @@ package berth
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -121,38 +119,41 @@ const (
 	MaxNodeCapabilities = 1000 // of a node: any-to-any translation of 32 languages has 992 pairs
 	MaxNodeServices     = 64
 	MaxNodeConcurrency  = 100_000
-	maxName             = 128
 	maxClientURL        = 512
 )
 
-// Validate returns CodeInvalid for the first invalid field.
-func (s NodeSpec) Validate() error {
+// Normalize brings names and capabilities into their stored forms, and returns CodeInvalid for the first invalid field.
+func (s *NodeSpec) Normalize() (err error) {
 	if err := ValidID("nodeId", s.ID); err != nil {
 		return err
 	}
 	if err := s.Kind.validate("kind"); err != nil {
 		return err
 	}
-	switch {
-	case s.Incarnation.Host == "" || !plainText(s.Incarnation.Host):
+	// The host is compared with what the node sends later: it stays as it is.
+	if host, err := Name("incarnation.host", s.Incarnation.Host, MaxLabel); err != nil {
+		return err
+	} else if host == "" {
 		return Invalid("incarnation.host", "must be the name of the host")
+	}
+	if s.Hostname, err = Name("hostname", s.Hostname, MaxLabel); err != nil {
+		return err
+	}
+	if s.Zone, err = Name("zone", s.Zone, MaxLabel); err != nil {
+		return err
+	}
+	switch {
 	case s.Incarnation.PID <= 0:
 		return Invalid("incarnation.pid", "must be a process id")
 	case s.Incarnation.StartedAt <= 0:
 		return Invalid("incarnation.startedAt", "must be Unix milliseconds")
-	case !plainText(s.Hostname):
-		return Invalid("hostname", "must be printable and at most %d bytes", maxName)
-	case !plainText(s.Zone):
-		return Invalid("zone", "must be printable and at most %d bytes", maxName)
 	case s.MaxConcurrentJobs < 0 || s.MaxConcurrentJobs > MaxNodeConcurrency:
 		return Invalid("maxConcurrentJobs", "must be 1 to %d", MaxNodeConcurrency)
 	case len(s.Capabilities) > MaxNodeCapabilities:
 		return Invalid("capabilities", "exceed the limit of %d", MaxNodeCapabilities)
 	}
-	for _, c := range s.Capabilities {
-		if err := ValidCapability("capabilities", c); err != nil {
-			return err
-		}
+	if s.Capabilities, err = parseCapabilities("capabilities", s.Capabilities); err != nil {
+		return err
 	}
 	if len(s.Services) > MaxNodeServices {
 		return Invalid("services", "exceed the limit of %d", MaxNodeServices)
@@ -176,13 +177,12 @@ func (s NodeSpec) validateClient() error {
 		return Invalid("clientUrl", "is required with keyId")
 	case s.KeyID == "":
 		return Invalid("keyId", "is required with clientUrl")
-	case !plainText(s.KeyID):
-		return Invalid("keyId", "must be printable and at most %d bytes", maxName)
 	case len(s.ClientURL) > maxClientURL || err != nil || (u.Scheme != "ws" && u.Scheme != "wss") || u.Hostname() == "" ||
 		u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return Invalid("clientUrl", "must be a ws or wss URL of at most %d bytes without user, query and fragment", maxClientURL)
 	}
-	return nil
+	_, err := Name("keyId", s.KeyID, MaxLabel)
+	return err
 }
 
 // Node is a registered node as stored in Redis.
@@ -262,104 +262,6 @@ type NodeNotice struct {
 	At          time.Time   `json:"at"` // Redis's clock
 	// Receipt acknowledges the entry.
 	Receipt string `json:"-"`
-}
-
-var capabilityPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$`)
-
-const translatePrefix = "translate:"
-
-// ValidCapability returns CodeInvalid for the field unless v can be a capability. After `translate:` a language pair is required.
-func ValidCapability(field, v string) error {
-	if !capabilityPattern.MatchString(v) {
-		return Invalid(field, "%q: must be 1 to 128 letters, digits and ._:/-, and start with a letter or digit", v)
-	}
-	if pair, ok := strings.CutPrefix(v, translatePrefix); ok {
-		src, tgt, ok := strings.Cut(pair, "-")
-		if !ok || strings.Contains(tgt, "-") {
-			return Invalid(field, "%q: must be a language pair such as translate:zh-en", v)
-		}
-		if err := ValidLanguage(field, src); err != nil {
-			return err
-		}
-		return ValidLanguage(field, tgt)
-	}
-	return nil
-}
-
-// TranslateCapability returns the capability of a language pair, such as translate:zh-en.
-func TranslateCapability(src, tgt string) string { return translatePrefix + src + "-" + tgt }
-
-// TranslatePairs returns the capabilities of every pair of a source and a different target language. It returns CodeInvalid for
-// the field and the part of it that is invalid.
-func TranslatePairs(field string, sources, targets []string) ([]string, error) {
-	if len(sources) == 0 {
-		return nil, Invalid(field+".sources", "must name a language")
-	}
-	if len(targets) == 0 {
-		return nil, Invalid(field+".targets", "must name a language")
-	}
-	for _, src := range sources {
-		if err := ValidLanguage(field+".sources", src); err != nil {
-			return nil, err
-		}
-	}
-	for _, tgt := range targets {
-		if err := ValidLanguage(field+".targets", tgt); err != nil {
-			return nil, err
-		}
-	}
-	var out []string
-	for _, src := range sources {
-		for _, tgt := range targets {
-			if c := TranslateCapability(src, tgt); src != tgt && !slices.Contains(out, c) {
-				out = append(out, c)
-			}
-			if len(out) > MaxNodeCapabilities {
-				return nil, Invalid(field, "exceed the limit of %d pairs", MaxNodeCapabilities)
-			}
-		}
-	}
-	if len(out) == 0 {
-		return nil, Invalid(field, "must have a source and a different target language")
-	}
-	return out, nil
-}
-
-// ValidLanguage returns CodeInvalid for the field unless v is a language code: ISO 639-1, or one of the commonly used
-// three-letter codes of languages without one.
-func ValidLanguage(field, v string) error {
-	if len(v) < 2 || len(v) > 3 || !strings.Contains(languages, " "+v+" ") {
-		return Invalid(field, "invalid language code %q; use ISO 639-1, such as en or zh", v)
-	}
-	return nil
-}
-
-const languages = " aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee " +
-	"el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv " +
-	"ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl " +
-	"nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta " +
-	"te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu " +
-	"ast ceb fil hsb haw hmn kab mai nan pap szl yue wuu zgh "
-
-// ValidPlace returns CodeInvalid for the field unless v can be a host or a zone, which may be empty.
-func ValidPlace(field, v string) error {
-	if !plainText(v) {
-		return Invalid(field, "must be printable and at most %d bytes", maxName)
-	}
-	return nil
-}
-
-// plainText reports whether s can be a host or a zone: short and printable, without line breaks.
-func plainText(s string) bool {
-	if len(s) > maxName {
-		return false
-	}
-	for _, r := range s {
-		if r < ' ' || r == 0x7f || r > 0xff {
-			return false
-		}
-	}
-	return true
 }
 
 // String returns the id of the generation for logs.

@@ -23,7 +23,7 @@ func wrong(t *testing.T, err error) string {
 	return e.Field
 }
 
-func TestNodeSpec_Validate_InvalidFieldNamed(t *testing.T) {
+func TestNodeSpec_Normalize_InvalidFieldNamed(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		set   func(s *berth.NodeSpec)
@@ -53,7 +53,7 @@ func TestNodeSpec_Validate_InvalidFieldNamed(t *testing.T) {
 				Hostname: "h", Zone: "z", Capabilities: []string{"translate:en-es", "fetchOldCalendarMappings", "gpu/a100"},
 			}
 			c.set(&s)
-			require.Equal(t, c.field, wrong(t, s.Validate()))
+			require.Equal(t, c.field, wrong(t, s.Normalize()))
 		})
 	}
 }
@@ -73,21 +73,11 @@ func TestNodeLoad_Validate_InvalidFieldNamed(t *testing.T) {
 	}
 }
 
-func TestValidLanguage_Codes_AcceptedOrRefused(t *testing.T) {
-	t.Parallel()
-	for _, code := range []string{"en", "zh", "es", "yue", "fil"} {
-		require.NoError(t, berth.ValidLanguage("srcLang", code))
-	}
-	for _, code := range []string{"", "e", "EN", "xx", "english", "zh-CN", " en", "en ", "n e", "n en"} {
-		require.Equal(t, "srcLang", wrong(t, berth.ValidLanguage("srcLang", code)), "%q", code)
-	}
-}
-
-func TestPool_Validate_InvalidFieldNamed(t *testing.T) {
+func TestPool_Normalize_InvalidFieldNamed(t *testing.T) {
 	t.Parallel()
 	p := berth.CapabilityPool("b", "a", "b")
 	require.Equal(t, berth.Pool{ID: "a+b", Capabilities: []string{"a", "b"}, Strategy: berth.StrategyCapability}, p)
-	require.NoError(t, p.Validate())
+	require.NoError(t, p.Normalize())
 	require.True(t, p.Serves("a"))
 	require.False(t, p.Serves("c"))
 	for field, p := range map[string]berth.Pool{
@@ -95,12 +85,12 @@ func TestPool_Validate_InvalidFieldNamed(t *testing.T) {
 		"poolId":       {ID: "a b"},
 		"kind":         {ID: "a", Kind: "x"},
 		"capabilities": {ID: "a", Capabilities: []string{"translate:en-xx"}},
-		"zone":         {ID: "a", Zone: "\n"},
+		"zone":         {ID: "a", Zone: "a\nb"},
 		"strategy":     {ID: "a", Strategy: "random"},
 	} {
-		require.Equal(t, field, wrong(t, p.Validate()))
+		require.Equal(t, field, wrong(t, p.Normalize()))
 	}
-	require.Equal(t, "poolId", wrong(t, berth.Pool{ID: "a+"}.Validate()))
+	require.Equal(t, "poolId", wrong(t, berth.ValidPoolID("poolId", "a+")))
 }
 
 func TestFleetConfig_Validate_InvalidFieldNamed(t *testing.T) {

@@ -24,9 +24,6 @@ func ParticipantRoles() []ParticipantRole {
 // GuestPrefix begins the identities that berth assigns to guests; others must not begin with it.
 const GuestPrefix = "guest-"
 
-// MaxParticipantName is the maximum length of a participant's name in bytes.
-const MaxParticipantName = 200
-
 // Participant is who may join a conference. There is one for each identity.
 type Participant struct {
 	ConferenceID string          `json:"conferenceId"`
@@ -40,8 +37,8 @@ type Participant struct {
 	RemovedBy string    `json:"removedBy,omitempty"`
 }
 
-// Validate returns CodeInvalid for the first invalid field.
-func (p Participant) Validate() error {
+// Normalize brings the name into its stored form, and returns CodeInvalid for the first invalid field.
+func (p *Participant) Normalize() (err error) {
 	if err := ValidUserID("identity", p.Identity); err != nil {
 		return err
 	}
@@ -51,18 +48,8 @@ func (p Participant) Validate() error {
 	case !slices.Contains(ParticipantRoles(), p.Role):
 		return Invalid("role", "must be one of %v", ParticipantRoles())
 	}
-	return ValidParticipantName("name", p.Name)
-}
-
-// ValidParticipantName returns CodeInvalid for the field unless v can be a participant's name, which may be empty.
-func ValidParticipantName(field, v string) error {
-	if v == "" {
-		return nil
-	}
-	if ValidUserID("", v) != nil || len(v) > MaxParticipantName {
-		return Invalid(field, "must be at most %d bytes of printable text", MaxParticipantName)
-	}
-	return nil
+	p.Name, err = Name("name", p.Name, MaxParticipantName)
+	return err
 }
 
 // Link is an invitation to a conference. Its secret is stored as a hash only.

@@ -120,15 +120,10 @@ func (p Pool) Allows(tenantID string) bool {
 	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenantID)
 }
 
-// Validate returns CodeInvalid for the first invalid field.
-func (p Pool) Validate() error {
-	if p.ID == "" || len(p.ID) > maxPoolID {
-		return Invalid("poolId", "must be 1 to %d bytes", maxPoolID)
-	}
-	for part := range strings.SplitSeq(p.ID, poolJoin) {
-		if !capabilityPattern.MatchString(part) {
-			return Invalid("poolId", "must consist of letters, digits and ._:/-, and start with a letter or digit")
-		}
+// Normalize brings zone and capabilities into their stored forms, and returns CodeInvalid for the first invalid field.
+func (p *Pool) Normalize() (err error) {
+	if err := ValidPoolID("poolId", p.ID); err != nil {
+		return err
 	}
 	if p.Kind != "" {
 		if err := p.Kind.validate("kind"); err != nil {
@@ -138,13 +133,13 @@ func (p Pool) Validate() error {
 	if len(p.Capabilities) > MaxCapabilities {
 		return Invalid("capabilities", "exceed the limit of %d", MaxCapabilities)
 	}
-	for _, c := range p.Capabilities {
-		if err := ValidCapability("capabilities", c); err != nil {
+	if p.Capabilities != nil {
+		if p.Capabilities, err = parseCapabilities("capabilities", p.Capabilities); err != nil {
 			return err
 		}
 	}
-	if !plainText(p.Zone) {
-		return Invalid("zone", "must be printable and at most %d bytes", maxName)
+	if p.Zone, err = Name("zone", p.Zone, MaxLabel); err != nil {
+		return err
 	}
 	if w := p.GPUWeight; w != nil && !(*w >= 0 && *w <= maxWeight) {
 		return Invalid("gpuWeight", "must be 0 to %d", maxWeight)
@@ -164,6 +159,34 @@ const (
 	poolJoin  = "+"
 	maxPoolID = 512
 )
+
+// ValidPoolID returns CodeInvalid for the field unless id can be the id of a pool: one or several capabilities, or a name like one.
+func ValidPoolID(field, id string) error {
+	if id == "" || len(id) > maxPoolID {
+		return Invalid(field, "must be 1 to %d bytes", maxPoolID)
+	}
+	for part := range strings.SplitSeq(id, poolJoin) {
+		if !capabilityPattern.MatchString(part) {
+			return Invalid(field, "must consist of letters, digits and ._:/-, and start with a letter or digit")
+		}
+	}
+	return nil
+}
+
+// ParsePoolID returns the canonical form of the id of a pool, in which language pairs are those of capabilities.
+func ParsePoolID(field, id string) (string, error) {
+	if err := ValidPoolID(field, id); err != nil {
+		return "", err
+	}
+	parts := strings.Split(id, poolJoin)
+	for i, part := range parts {
+		var err error
+		if parts[i], err = ParseCapability(field, part); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(parts, poolJoin), nil
+}
 
 // CapabilityPool returns the pool of the nodes that have every capability. With one capability it needs no definition; with
 // several, its id does not depend on their order.

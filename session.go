@@ -4,11 +4,13 @@ import "time"
 
 // Session is a user's live translation as stored in Redis.
 type Session struct {
-	ID            string    `json:"sessionId"`
-	UserID        string    `json:"userId"`
+	ID     string `json:"sessionId" doc:"Unique among the sessions of the user"`
+	UserID string `json:"userId"`
+	// Key is that of its row, from which the ids of its turns are derived.
+	Key           string    `json:"-"`
 	TenantID      string    `json:"tenantId,omitempty"`
-	SrcLang       string    `json:"srcLang"`
-	TgtLang       string    `json:"tgtLang"`
+	SrcLang       string    `json:"srcLang" doc:"BCP 47 tag"`
+	TgtLang       string    `json:"tgtLang" doc:"BCP 47 tag"`
 	PreferredPool string    `json:"preferredPool"`
 	RoutingKey    string    `json:"routingKey"`
 	CurrentTurnID string    `json:"currentTurnId,omitempty"`
@@ -16,6 +18,10 @@ type Session struct {
 	// Version increases with each change of the row.
 	Version int64 `json:"-"`
 }
+
+// SessionKey returns the key of a user's session with an id. The keys of sessions that began when ids were unique among all users are their
+// ids.
+func SessionKey(userID, sessionID string) string { return EscapeID(userID) + ":" + sessionID }
 
 // The events of a session's stream, besides EventGap. EventDone ends a turn; the session's stream continues after it.
 const (

@@ -72,5 +72,5 @@ func (r *Reconciler) endTurn(ctx context.Context, f berth.ReconcileFinding) erro
 	}); err != nil {
 		return err
 	}
-	return r.Turns.FinalizeTurn(ctx, workflows.TurnRef{SessionID: in.SessionID, TurnID: in.TurnID})
+	return r.Turns.FinalizeTurn(ctx, workflows.TurnRef{UserID: in.UserID, SessionID: in.SessionID, TurnID: in.TurnID})
 }

@@ -33,7 +33,7 @@ type Turns struct {
 // berth.Refusal as its detail, and leaves nothing.
 func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (berth.Assignment, error) {
 	a, err := t.Placer.Dispatch(ctx, placement.Job{
-		SessionID: in.SessionID, TurnID: in.TurnID, JobID: in.JobID, RequestID: in.RequestID, Dispatch: in.Dispatch,
+		UserID: in.UserID, SessionID: in.SessionID, TurnID: in.TurnID, JobID: in.JobID, RequestID: in.RequestID, Dispatch: in.Dispatch,
 		EndsTurn: in.EndsTurn, AffinityNodeID: in.AffinityNodeID,
 	}, placement.Request{
 		Requirements: berth.Requirements{PoolID: in.PoolID}, Failed: generations(in.Excluded), Avoided: generations(in.Avoided),
@@ -130,7 +130,7 @@ func (t *Turns) FinalizeTurn(ctx context.Context, in workflows.TurnRef) error {
 	if in.Withdraw {
 		finalize = t.Scripts.WithdrawTurn
 	}
-	if _, _, err := finalize(ctx, in.SessionID, in.TurnID); err != nil {
+	if _, _, err := finalize(ctx, in.UserID, in.SessionID, in.TurnID); err != nil {
 		return unavailable("affinity of the turn not deleted", err)
 	}
 	return nil

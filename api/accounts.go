@@ -56,7 +56,7 @@ type creditInput struct {
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Required. Requests for one user with the same key add the credits once."`
 	Body           struct {
 		Amount int64  `json:"amount" minimum:"-1000000000" maximum:"1000000000" doc:"Credits to add; negative to remove credits"`
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"Shown to the user: one line of text"`
+		Reason string `json:"reason" minLength:"1" doc:"Shown to the user: one line of at most 500 characters"`
 	}
 }
 
@@ -136,8 +136,11 @@ func (s *server) addCredits(ctx context.Context, in *creditInput) (*creditOutput
 	case in.Body.Amount == 0:
 		return nil, berth.Invalid("amount", "must not be 0")
 	}
-	if err := cmp.Or(berth.ValidUserID("userId", in.UserID), checkReason(in.Body.Reason)); err != nil {
+	if err := cmp.Or(berth.ValidUserID("userId", in.UserID), normalize("reason", &in.Body.Reason, berth.MaxReason)); err != nil {
 		return nil, err
+	}
+	if in.Body.Reason == "" {
+		return nil, berth.Invalid("reason", "must not be empty")
 	}
 	entry, credits, created, err := s.Ledger.AddCredits(ctx, ledger.Grant{
 		UserID: in.UserID, Amount: in.Body.Amount, Reason: in.Body.Reason, Key: berth.DerivedID("k_", in.IdempotencyKey),

@@ -114,7 +114,7 @@ func (s *server) inspect(ctx context.Context, name string, content []byte) (bert
 	if err != nil {
 		return berth.Asset{}, documentError(err)
 	}
-	if !strings.ContainsFunc(text, visible) {
+	if !strings.ContainsFunc(text, berth.Visible) {
 		return berth.Asset{}, berth.Invalid("file", "has no visible characters")
 	}
 	return berth.Asset{Kind: berth.AssetText, MediaType: berth.TextMediaType, Size: int64(len(text)), Content: []byte(text)}, nil

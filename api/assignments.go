@@ -85,26 +85,29 @@ func (b assignBody) request() (placement.Request, error) {
 	case !capable && b.PoolID == "":
 		return r, berth.Invalid("poolId", "set poolId or requiredCapabilities")
 	case capable:
-		for _, c := range b.RequiredCapabilities {
-			if err := berth.ValidCapability("requiredCapabilities", c); err != nil {
+		capabilities := make([]string, len(b.RequiredCapabilities))
+		for i, c := range b.RequiredCapabilities {
+			var err error
+			if capabilities[i], err = berth.ParseCapability("requiredCapabilities", c); err != nil {
 				return r, err
 			}
 		}
-		pool := berth.CapabilityPool(b.RequiredCapabilities...)
-		if pool.Validate() != nil {
+		pool := berth.CapabilityPool(capabilities...)
+		if pool.Normalize() != nil {
 			return r, berth.Invalid("requiredCapabilities", "are too long together")
 		}
 		r.PoolID, r.Capabilities = pool.ID, pool.Capabilities
 	default:
-		if err := checkPool("poolId", b.PoolID); err != nil {
+		var err error
+		if r.PoolID, err = berth.ParsePoolID("poolId", b.PoolID); err != nil {
 			return r, err
 		}
 	}
-	return r, b.checkNames()
+	return r, cmp.Or(b.checkIDs(), normalize("host", &r.OwnHost, berth.MaxLabel), normalize("zone", &r.OwnZone, berth.MaxLabel))
 }
 
-// checkNames validates the names of services, nodes and locations.
-func (b assignBody) checkNames() error {
+// checkIDs validates the ids of services and nodes.
+func (b assignBody) checkIDs() error {
 	var err error
 	for _, id := range b.Services {
 		err = cmp.Or(err, berth.ValidID("services", id))
@@ -112,7 +115,7 @@ func (b assignBody) checkNames() error {
 	for _, id := range b.ExcludeNodes {
 		err = cmp.Or(err, berth.ValidID("excludeNodes", id))
 	}
-	return cmp.Or(err, optionalID("instanceId", b.InstanceID), berth.ValidPlace("host", b.Host), berth.ValidPlace("zone", b.Zone))
+	return cmp.Or(err, optionalID("instanceId", b.InstanceID))
 }
 
 func (s *server) assign(ctx context.Context, in *assignInput) (*assignment, error) {
@@ -160,10 +163,11 @@ func (b assignment) held(lease, id string) (berth.Assignment, error) {
 	if b.Generation == 0 {
 		return a, berth.Invalid("generation", "is required with nodeId")
 	}
-	if err := checkPool("poolId", b.PoolID); err != nil {
+	if err := berth.ValidPoolID("poolId", b.PoolID); err != nil {
 		return a, err
 	}
-	return a, inField(berth.Pool{ID: b.PoolID, Strategy: b.Strategy}.Validate(), "strategy")
+	pool := berth.Pool{ID: b.PoolID, Strategy: b.Strategy}
+	return a, pool.Normalize()
 }
 
 func (s *server) renew(ctx context.Context, in *renewInput) (*assignment, error) {

@@ -119,7 +119,7 @@ func (s *server) createConference(ctx context.Context, in *createConferenceInput
 
 // newConference returns the requested conference; errors name the field.
 func newConference(userID string, b conferenceBody, now time.Time) (workflows.ConferenceInput, error) {
-	if err := checkConference(b, now); err != nil {
+	if err := checkConference(&b, now); err != nil {
 		return workflows.ConferenceInput{}, err
 	}
 	spec := berth.ConferenceSpec{
@@ -147,15 +147,17 @@ func newConference(userID string, b conferenceBody, now time.Time) (workflows.Co
 // maxConferenceTime is how far in the future a conference may end.
 const maxConferenceTime = 30 * 24 * time.Hour
 
-func checkConference(b conferenceBody, now time.Time) error {
+// checkConference validates the body, and brings its names into their stored forms.
+func checkConference(b *conferenceBody, now time.Time) error {
 	if b.E164 != "" {
 		if err := berth.ValidE164("e164", b.E164); err != nil {
 			return err
 		}
 	}
+	if err := normalize("title", &b.Title, berth.MaxConferenceTitle); err != nil {
+		return err
+	}
 	switch {
-	case len(b.Title) > berth.MaxConferenceTitle || !printable(b.Title):
-		return berth.Invalid("title", "must be printable and at most %d bytes", berth.MaxConferenceTitle)
 	case !b.EndAt.IsZero() && b.DurationMs != 0:
 		return berth.Invalid("durationMs", "give endAt or durationMs, not both")
 	case b.EndAt.IsZero() && b.DurationMs == 0:
@@ -167,7 +169,7 @@ func checkConference(b conferenceBody, now time.Time) error {
 	case len(b.Metadata) > berth.MaxConferenceMetadata:
 		return exceeds("metadata", berth.MaxConferenceMetadata)
 	}
-	return berth.ValidPlace("zone", b.Zone)
+	return normalize("zone", &b.Zone, berth.MaxLabel)
 }
 
 func (s *server) listConferences(ctx context.Context, in *conferencesInput) (*conferencesOutputBody, error) {

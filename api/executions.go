@@ -127,6 +127,9 @@ func (s *server) executionNow(
 
 // newExecution returns the requested execution; errors name the field.
 func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error) {
+	if err := checkExecution(&b); err != nil {
+		return workflows.ExecutionInput{}, err
+	}
 	ex := workflows.ExecutionInput{
 		ExecutionID: b.ExecutionID, UserID: userID, Executor: b.Executor, Input: b.Input,
 		Timeout: fromMs(b.TimeoutMs), Deadline: fromMs(b.DeadlineMs),
@@ -134,12 +137,9 @@ func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error
 			PoolID: b.PoolID, Strategy: b.Strategy, Own: b.InstanceID, OwnHost: b.Host, OwnZone: b.Zone,
 		},
 	}
-	if err := checkExecution(b); err != nil {
-		return ex, err
-	}
 	if b.PoolID == "" {
 		pool := berth.CapabilityPool(append([]string{b.Executor}, b.RequiredCapabilities...)...)
-		if err := pool.Validate(); err != nil {
+		if err := pool.Normalize(); err != nil {
 			return ex, berth.Invalid("requiredCapabilities", "exceed the length limit of a pool id together").With(err)
 		}
 		ex.Where.PoolID, ex.Where.Capabilities = pool.ID, pool.Capabilities
@@ -152,12 +152,14 @@ func newExecution(userID string, b executeBody) (workflows.ExecutionInput, error
 	return ex, err
 }
 
-func checkExecution(b executeBody) error {
-	if err := cmp.Or(optionalID("executionId", b.ExecutionID), berth.ValidCapability("executor", b.Executor)); err != nil {
+// checkExecution validates the body, and brings its names and capabilities into their stored forms.
+func checkExecution(b *executeBody) (err error) {
+	if b.Executor, err = berth.ParseCapability("executor", b.Executor); err != nil {
 		return err
 	}
+	b.RequiredCapabilities = slices.Clone(b.RequiredCapabilities)
 	for i, c := range b.RequiredCapabilities {
-		if err := berth.ValidCapability(fmt.Sprintf("requiredCapabilities[%d]", i), c); err != nil {
+		if b.RequiredCapabilities[i], err = berth.ParseCapability(fmt.Sprintf("requiredCapabilities[%d]", i), c); err != nil {
 			return err
 		}
 	}
@@ -165,22 +167,17 @@ func checkExecution(b executeBody) error {
 		if len(b.RequiredCapabilities) > 0 {
 			return berth.Invalid("poolId", "give poolId or requiredCapabilities, not both")
 		}
-		if err := (berth.Pool{ID: b.PoolID}).Validate(); err != nil {
+		if err := berth.ValidPoolID("poolId", b.PoolID); err != nil {
 			return err
 		}
 	}
-	if err := optionalID("instanceId", b.InstanceID); err != nil {
-		return err
-	}
-	switch {
-	case len(b.Input) > berth.MaxExecutionBytes:
+	if len(b.Input) > berth.MaxExecutionBytes {
 		return exceeds("input", berth.MaxExecutionBytes)
-	case !printable(b.Host):
-		return berth.Invalid("host", "must be printable")
-	case !printable(b.Zone):
-		return berth.Invalid("zone", "must be printable")
 	}
-	return nil
+	return cmp.Or(
+		optionalID("executionId", b.ExecutionID), optionalID("instanceId", b.InstanceID),
+		normalize("host", &b.Host, berth.MaxLabel), normalize("zone", &b.Zone, berth.MaxLabel),
+	)
 }
 
 func (s *server) getExecution(ctx context.Context, in *executionInput) (*executionView, error) {

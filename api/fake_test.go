@@ -85,7 +85,7 @@ func (s *fakeWorkflows) Dispatch(ctx context.Context, job starter.JobCall) (work
 		return workflows.DispatchReply{}, false, berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized")
 	}
 	d, err := s.scripts.DispatchJob(ctx, lua.JobCall{
-		SessionID: t.SessionID, TurnID: t.ID, JobID: fmt.Sprintf("%s-%d", t.ID, req.Index), RequestID: req.RequestID,
+		UserID: t.UserID, SessionID: t.SessionID, TurnID: t.ID, JobID: fmt.Sprintf("%s-%d", t.ID, req.Index), RequestID: req.RequestID,
 		Dispatch: 1, EndsTurn: req.Finalize.Ends(), Choice: lua.Choice{PoolID: req.PoolID, Required: []string{req.PoolID}},
 	})
 	switch {

@@ -96,10 +96,11 @@ func (s *server) fleetConfigRoutes() {
 }
 
 func (s *server) bindTenant(ctx context.Context, in *bindInput) (*bindOutputBody, error) {
-	if err := cmp.Or(berth.ValidID("tenantId", in.ID), checkPool("poolId", in.Body.PoolID)); err != nil {
+	poolID, err := s.poolID("poolId", in.Body.PoolID)
+	if err = cmp.Or(berth.ValidID("tenantId", in.ID), err); err != nil {
 		return nil, err
 	}
-	pool, defined, err := s.Scripts.FindPool(ctx, in.Body.PoolID)
+	pool, defined, err := s.Scripts.FindPool(ctx, poolID)
 	if err != nil {
 		return nil, fromRedis(err)
 	}
@@ -108,19 +109,19 @@ func (s *server) bindTenant(ctx context.Context, in *bindInput) (*bindOutputBody
 			Code: berth.CodeConflict, Field: "poolId", Message: "the pool does not allow the tenant; add it to the pool's tenants",
 		}
 	}
-	body, err := json.Marshal(in.Body.PoolID)
+	body, err := json.Marshal(poolID)
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: %w", in.ID, err)
 	}
 	if err := s.set(ctx, ledger.SettingTenant, in.ID, body); err != nil {
 		return nil, err
 	}
-	counts, err := s.Scripts.CountPool(ctx, in.Body.PoolID)
+	counts, err := s.Scripts.CountPool(ctx, poolID)
 	if err != nil {
 		return nil, fromRedis(err)
 	}
 	members := viewPool(berth.Pool{}, false, counts).Members
-	return &bindOutputBody{TenantID: in.ID, PoolID: in.Body.PoolID, Members: members}, nil
+	return &bindOutputBody{TenantID: in.ID, PoolID: poolID, Members: members}, nil
 }
 
 func (s *server) freeTenant(ctx context.Context, in *tenantInput) (*struct{}, error) {
@@ -236,7 +237,7 @@ func (s *server) getServices(ctx context.Context, _ *struct{}) (*servicesOutput,
 }
 
 func (s *server) putServices(ctx context.Context, in *servicesInput) (*servicesOutput, error) {
-	if err := in.Body.Validate(); err != nil {
+	if err := in.Body.Normalize(); err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(in.Body)

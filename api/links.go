@@ -36,7 +36,7 @@ type linkInput struct {
 type redeemInput struct {
 	Body struct {
 		Link  string `json:"link,omitempty" maxLength:"128" doc:"The secret of a link; admits a new guest"`
-		Name  string `json:"name,omitempty" maxLength:"200" doc:"What other participants see"`
+		Name  string `json:"name,omitempty" doc:"What other participants see, at most 200 characters; see Names"`
 		Guest string `json:"guest,omitempty" maxLength:"128" doc:"The guest's own secret from an earlier response, after a reload: the same guest joins again"`
 	}
 }
@@ -122,7 +122,8 @@ func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutput
 	if err := oneSecret(b.Link, b.Guest); err != nil {
 		return nil, err
 	}
-	if err := berth.ValidParticipantName("name", b.Name); err != nil {
+	name, err := berth.Name("name", b.Name, berth.MaxParticipantName)
+	if err != nil {
 		return nil, err
 	}
 	if b.Guest != "" {
@@ -147,7 +148,7 @@ func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutput
 	}
 	secret := rand.Text()
 	p, err := s.Ledger.RedeemLink(ctx, hashSecret(b.Link), berth.Participant{
-		Identity: berth.NewID(berth.GuestPrefix), Name: b.Name, CreatedAt: s.Clock(),
+		Identity: berth.NewID(berth.GuestPrefix), Name: name, CreatedAt: s.Clock(),
 	}, hashSecret(secret))
 	if berth.CodeOf(err) == berth.CodeNotFound { // used or revoked since it was read, which the next reading reports
 		return s.redeemLink(ctx, in)

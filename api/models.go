@@ -76,7 +76,7 @@ type modelInput struct {
 		RPM    limitChange `json:"rpm" required:"false" doc:"Maximum number of calls per minute, 0 for no limit; null: as configured"`
 		TPM    limitChange `json:"tpm" required:"false" doc:"Maximum number of tokens per minute, 0 for no limit; null: as configured"`
 		Paused *bool       `json:"paused,omitempty" doc:"true: no call starts until a PATCH with false, which also ends a pause that the provider caused"`
-		Reason string      `json:"reason,omitempty" maxLength:"500" doc:"Reason of the pause: one line of text"`
+		Reason string      `json:"reason,omitempty" doc:"Reason of the pause: one line of at most 500 characters"`
 	}
 }
 
@@ -242,7 +242,7 @@ func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model,
 		return nil, berth.Invalid("reason", "is the reason of a pause; send it with paused: true")
 	}
 	err := cmp.Or(
-		checkReason(b.Reason), b.Cap.check("cap", 1, berth.MaxModelCap), b.RPM.check("rpm", 0, maxRPM), b.TPM.check("tpm", 0, maxTPM), s.Fleet.Writable(),
+		normalize("reason", &b.Reason, berth.MaxReason), b.Cap.check("cap", 1, berth.MaxModelCap), b.RPM.check("rpm", 0, maxRPM), b.TPM.check("tpm", 0, maxTPM), s.Fleet.Writable(),
 	)
 	if err != nil {
 		return nil, err

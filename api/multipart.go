@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
@@ -133,19 +131,13 @@ func multipartError(err error) error {
 // formEscapes undoes the encoding of file names in forms of browsers (WHATWG HTML, multipart/form-data encoding algorithm).
 var formEscapes = strings.NewReplacer("%22", `"`, "%0D", "\r", "%0A", "\n")
 
-// fileName returns the last element of a path, printable and short.
+// fileName returns the last element of a path, in the form of names.
 func fileName(name string) string {
 	name = path.Base(strings.ReplaceAll(name, `\`, "/"))
-	name = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return -1
-		}
-		return r
-	}, name)
 	if name == "." || name == "/" {
 		return ""
 	}
-	return short(name, maxFileName)
+	return berth.CleanName(name, maxFileName)
 }
 
 // short returns the first characters of a text.

@@ -156,7 +156,7 @@ func (b registerBody) spec() (berth.NodeSpec, error) {
 			return spec, berth.Invalid("supportedExecutors", "exceed the limit of %d", berth.MaxNodeCapabilities)
 		}
 		for _, c := range b.SupportedExecutors {
-			if err := berth.ValidCapability("supportedExecutors", c); err != nil {
+			if _, err := berth.ParseCapability("supportedExecutors", c); err != nil {
 				return spec, err
 			}
 		}
@@ -169,7 +169,8 @@ func (b registerBody) spec() (berth.NodeSpec, error) {
 		}
 		spec.Capabilities = slices.Concat(spec.Capabilities, pairs)
 	}
-	return spec, spec.Validate()
+	err := spec.Normalize()
+	return spec, err
 }
 
 func (s *server) registerNode(ctx context.Context, in *registerInput) (*registration, error) {

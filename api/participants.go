@@ -15,7 +15,7 @@ type addParticipantInput struct {
 	E164 string `path:"e164" doc:"The number without the plus"`
 	Body struct {
 		Identity string                `json:"identity" maxLength:"255" doc:"Identifies the participant in the conference; must not begin with guest-"`
-		Name     string                `json:"name,omitempty" maxLength:"200" doc:"What other participants see"`
+		Name     string                `json:"name,omitempty" doc:"What other participants see, at most 200 characters; see Names"`
 		Role     berth.ParticipantRole `json:"role,omitempty" default:"participant" doc:"A listener cannot publish"`
 	}
 }
@@ -89,7 +89,7 @@ func (s *server) addParticipant(ctx context.Context, in *addParticipantInput) (*
 		ConferenceID: c.ID, Identity: in.Body.Identity, Name: in.Body.Name,
 		Role: cmp.Or(in.Body.Role, berth.RoleParticipant), CreatedAt: s.Clock(),
 	}
-	if err := p.Validate(); err != nil {
+	if err := p.Normalize(); err != nil {
 		return nil, err
 	}
 	if err := s.Signal.Refuse(ctx, c); err != nil {

@@ -61,15 +61,12 @@ func (s *server) poolRoutes() {
 		"A pool that is named like a capability remains as the implicit pool of that capability."))
 }
 
-// checkPool returns CodeInvalid for the field unless id can be the id of a pool. After `translate:` a language pair is required.
-func checkPool(field, id string) error {
-	err := berth.Pool{ID: id}.Validate()
-	for part := range strings.SplitSeq(id, "+") {
-		if err == nil {
-			err = berth.ValidCapability(field, part)
-		}
+// poolID returns the canonical form of the id of a pool. The id of a pool that an earlier version has defined stays.
+func (s *server) poolID(field, id string) (string, error) {
+	if _, defined := s.Fleet.Snapshot().Pools[id]; defined {
+		return id, nil
 	}
-	return inField(err, field)
+	return berth.ParsePoolID(field, id)
 }
 
 // inField replaces the field of a berth.Error by the one of the request.
@@ -89,10 +86,11 @@ func (s *server) listPools(_ context.Context, in *PageQuery) (*poolsOutputBody, 
 }
 
 func (s *server) getPool(ctx context.Context, in *poolInput) (*poolView, error) {
-	if err := checkPool("poolId", in.ID); err != nil {
+	id, err := s.poolID("poolId", in.ID)
+	if err != nil {
 		return nil, err
 	}
-	v, stale, err := latest(s.Fleet.Snapshot(), poolView{}, func() (poolView, error) { return s.poolNow(ctx, in.ID) })
+	v, stale, err := latest(s.Fleet.Snapshot(), poolView{}, func() (poolView, error) { return s.poolNow(ctx, id) })
 	switch {
 	case err != nil:
 		return nil, err
@@ -102,27 +100,28 @@ func (s *server) getPool(ctx context.Context, in *poolInput) (*poolView, error) 
 		return &v, nil
 	}
 	l := s.listed()
-	if _, ok := l.counts[in.ID]; !ok {
+	if _, ok := l.counts[id]; !ok {
 		return nil, unavailable("Redis", nil) // it may have been defined since
 	}
-	v = l.pool(in.ID)
+	v = l.pool(id)
 	v.Stale = true
 	return &v, nil
 }
 
 func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolView, error) {
 	b := in.Body
-	if err := checkPool("poolId", in.ID); err != nil {
+	id, err := s.poolID("poolId", in.ID)
+	if err != nil {
 		return nil, err
 	}
-	if b.PoolID != "" && b.PoolID != in.ID {
+	if b.PoolID != "" && b.PoolID != in.ID && b.PoolID != id {
 		return nil, berth.Invalid("poolId", "does not match the path")
 	}
 	p := berth.Pool{
-		ID: in.ID, Kind: b.Kind, Capabilities: slices.Concat([]string{}, b.Capabilities), Zone: b.Zone, Strategy: b.Strategy,
+		ID: id, Kind: b.Kind, Capabilities: slices.Concat([]string{}, b.Capabilities), Zone: b.Zone, Strategy: b.Strategy,
 		GPUWeight: b.GPUWeight, Tenants: b.Tenants,
 	}
-	if err := p.Validate(); err != nil {
+	if err := p.Normalize(); err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(p)
@@ -137,17 +136,18 @@ func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolView, erro
 }
 
 func (s *server) deletePool(ctx context.Context, in *poolInput) (*struct{}, error) {
-	if err := cmp.Or(checkPool("poolId", in.ID), s.Fleet.Writable()); err != nil {
+	id, err := s.poolID("poolId", in.ID)
+	if err = cmp.Or(err, s.Fleet.Writable()); err != nil {
 		return nil, err
 	}
-	_, defined, err := s.Scripts.FindPool(ctx, in.ID)
+	_, defined, err := s.Scripts.FindPool(ctx, id)
 	if err != nil {
 		return nil, fromRedis(err)
 	}
 	if !defined {
 		return nil, berth.Errorf(berth.CodeNotFound, "pool not found, or not defined")
 	}
-	return nil, s.set(ctx, ledger.SettingPool, in.ID, nil)
+	return nil, s.set(ctx, ledger.SettingPool, id, nil)
 }
 
 // pool returns a pool of the snapshot.

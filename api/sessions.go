@@ -61,10 +61,10 @@ func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessi
 func newSession(user identity.Principal, in *putSessionInput) (berth.Session, error) {
 	b := in.Body
 	tenant, err := tenantOf(user, b.TenantID)
-	sn := berth.Session{
-		ID: in.ID, UserID: user.UserID, TenantID: tenant, SrcLang: b.SrcLang, TgtLang: b.TgtLang, RoutingKey: b.RoutingKey,
-	}
-	err = cmp.Or(err, berth.ValidID("id", sn.ID), berth.ValidLanguage("srcLang", sn.SrcLang), berth.ValidLanguage("tgtLang", sn.TgtLang))
+	src, srcErr := berth.ParseLanguage("srcLang", b.SrcLang)
+	tgt, tgtErr := berth.ParseLanguage("tgtLang", b.TgtLang)
+	sn := berth.Session{ID: in.ID, UserID: user.UserID, TenantID: tenant, SrcLang: src, TgtLang: tgt, RoutingKey: b.RoutingKey}
+	err = cmp.Or(err, berth.ValidID("id", sn.ID), srcErr, tgtErr)
 	if err == nil && sn.TgtLang == sn.SrcLang {
 		err = berth.Invalid("tgtLang", "must differ from srcLang")
 	}
@@ -81,7 +81,7 @@ func (s *server) getSession(ctx context.Context, in *idInput) (*sessionView, err
 	if err != nil {
 		return nil, noSession(err)
 	}
-	if found, ok, err := s.Scripts.FindSession(ctx, in.ID); err == nil && ok {
+	if found, ok, err := s.Scripts.FindSession(ctx, sn.UserID, in.ID); err == nil && ok {
 		sn = decided(sn, found)
 	}
 	view := viewSession(sn)
@@ -94,20 +94,16 @@ func decided(row, found berth.Session) berth.Session {
 	return row
 }
 
-// knownSession reads a session from Redis: an empty one when Redis has none, CodeNotFound when it is another user's.
+// knownSession reads a user's session from Redis: an empty one when Redis has none.
 func (s *server) knownSession(ctx context.Context, userID, id string) (berth.Session, error) {
 	if err := berth.ValidID("id", id); err != nil {
 		return berth.Session{}, err
 	}
-	sn, ok, err := s.Scripts.FindSession(ctx, id)
-	switch {
-	case err != nil:
+	sn, _, err := s.Scripts.FindSession(ctx, userID, id)
+	if err != nil {
 		return sn, unavailable("Redis", err)
-	case ok && sn.UserID != userID:
-		return berth.Session{}, noSession(nil)
-	default:
-		return sn, nil
 	}
+	return sn, nil
 }
 
 // liveSession returns a session with a pool that serves it. The pool is chosen again where Redis lost the session or the
@@ -149,7 +145,7 @@ func sameTenant(ctx context.Context, sn berth.Session) error {
 func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision string, _ berth.Session, err error) {
 	fleet := s.Fleet.Snapshot()
 	decision, pool, err := s.Scripts.DecideSessionPool(ctx, lua.SessionPoolRequest{
-		SessionID: sn.ID, UserID: sn.UserID, TenantID: sn.TenantID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang, Version: sn.Version,
+		SessionID: sn.ID, Key: sn.Key, UserID: sn.UserID, Capabilities: fleet.Capabilities(sn.SrcLang, sn.TgtLang), TenantID: sn.TenantID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang, Version: sn.Version,
 		RoutingKey: sn.RoutingKey, TenantPool: fleet.Tenants[sn.TenantID], Eligible: fleet.Eligible(sn.TenantID, sn.SrcLang, sn.TgtLang),
 		Affinity: fleet.Config.SessionAffinity, Seed: fleet.Config.HashSeed,
 	})
@@ -169,7 +165,7 @@ func (s *server) decidePool(ctx context.Context, sn berth.Session) (decision str
 		}
 		return s.decidePool(ctx, row)
 	}
-	found, ok, err := s.Scripts.FindSession(ctx, sn.ID)
+	found, ok, err := s.Scripts.FindSession(ctx, sn.UserID, sn.ID)
 	if err != nil {
 		return "", sn, unavailable("Redis", err)
 	}
@@ -194,7 +190,7 @@ func (s *server) notServed(ctx context.Context, sn berth.Session) error {
 	}
 }
 
-// noSession returns the same error for a missing session and for another user's.
+// noSession returns the error of a missing session.
 func noSession(err error) error {
 	if err != nil && berth.CodeOf(err) != berth.CodeNotFound {
 		return err

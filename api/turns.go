@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"unicode"
-	"unicode/utf8"
 
 	"berth"
 	"berth/internal/starter"
@@ -87,6 +85,7 @@ func (s *server) dispatchJob(ctx context.Context, in *jobInput) (*jobView, error
 }
 
 func (s *server) jobCall(sn berth.Session, b jobBody) (starter.JobCall, error) {
+	src, tgt := s.Fleet.Snapshot().Pair(sn.PreferredPool, sn.SrcLang, sn.TgtLang)
 	call := starter.JobCall{
 		Running: b.TurnID != "",
 		Turn: workflows.TurnInput{
@@ -96,10 +95,11 @@ func (s *server) jobCall(sn berth.Session, b jobBody) (starter.JobCall, error) {
 		Request: workflows.DispatchRequest{
 			UserID: sn.UserID, SessionID: sn.ID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang, RequestID: b.RequestID,
 			Index: b.Segment.Index, SpeakerID: b.SpeakerID, Text: workflows.PackedText(b.Segment.Text), Finalize: b.Finalize, PoolID: sn.PreferredPool,
+			NodeSrcLang: src, NodeTgtLang: tgt,
 		},
 	}
 	if b.TurnID == "" { // a retry after a lost response finds the same turn
-		call.Turn.TurnID = berth.DerivedID("t-", sn.ID, b.RequestID)
+		call.Turn.TurnID = berth.DerivedID("t-", sn.Key, b.RequestID)
 	}
 	var err error
 	// An uploaded text equals the text itself, and the turn that a request started equals none.
@@ -108,16 +108,13 @@ func (s *server) jobCall(sn berth.Session, b jobBody) (starter.JobCall, error) {
 	return call, err
 }
 
-// maxSpeakerBytes limits the name of a speaker.
-const maxSpeakerBytes = 128
-
-// checkJob makes the checks that the schema cannot express; errors name the field.
+// checkJob makes the checks that the schema cannot express, and brings the name of the speaker into its stored form; errors name the field.
 func checkJob(b *jobBody) error {
 	if err := cmp.Or(berth.ValidID("requestId", b.RequestID), optionalID("turnId", b.TurnID)); err != nil {
 		return err
 	}
-	if len(b.SpeakerID) > maxSpeakerBytes || !printable(b.SpeakerID) {
-		return berth.Invalid("speakerId", "must be printable and at most %d bytes", maxSpeakerBytes)
+	if err := normalize("speakerId", &b.SpeakerID, berth.MaxParticipantName); err != nil {
+		return err
 	}
 	switch sg := b.Segment; {
 	case sg.AssetID != "" && sg.Text != "":
@@ -137,16 +134,6 @@ func checkSegment(field, text string) error {
 		return exceeds(field, berth.MaxSegmentBytes)
 	}
 	return checkText(field, text)
-}
-
-// printable reports whether a name or reason fits on one line of text.
-func printable(name string) bool {
-	for _, r := range name {
-		if unicode.IsControl(r) || r == utf8.RuneError || r == '\u2028' || r == '\u2029' {
-			return false
-		}
-	}
-	return true
 }
 
 // segmentText reads a text that the user uploaded.

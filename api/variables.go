@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -151,7 +150,7 @@ func assetKind(a berth.Asset) berth.VariableKind {
 // checkText rejects texts that are empty, too long or cannot be stored.
 func checkText(field, text string) error {
 	switch {
-	case !strings.ContainsFunc(text, visible):
+	case !strings.ContainsFunc(text, berth.Visible):
 		return berth.Invalid(field, "must not be empty")
 	case len(text) > maxTextBytes:
 		return exceeds(field, maxTextBytes)
@@ -163,20 +162,13 @@ func checkText(field, text string) error {
 	return nil
 }
 
-// checkReason rejects a reason of an operator without visible characters, unless it is absent, and one that does not fit on one line.
-func checkReason(reason string) error {
-	switch {
-	case reason != "" && !strings.ContainsFunc(reason, visible):
-		return berth.Invalid("reason", "must not be empty")
-	case !printable(reason):
-		return berth.Invalid("reason", "must be one line of printable text")
+// normalize brings a name in a request into its stored form.
+func normalize(field string, name *string, limit int) error {
+	stored, err := berth.Name(field, *name, limit)
+	if err == nil {
+		*name = stored
 	}
-	return nil
-}
-
-// visible reports whether a character is neither white space nor without a width.
-func visible(r rune) bool {
-	return !unicode.In(r, unicode.White_Space, unicode.Cc, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point)
+	return err
 }
 
 // all returns all texts by the names of their variables.

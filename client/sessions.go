@@ -11,8 +11,8 @@ import (
 
 // SessionSpec is the body of PUT /v1/sessions/{id}.
 type SessionSpec struct {
-	SrcLang    string `json:"srcLang" doc:"Spoken language, ISO 639-1" example:"en"`
-	TgtLang    string `json:"tgtLang" doc:"Language of the translation, ISO 639-1" example:"es"`
+	SrcLang    string `json:"srcLang" doc:"Spoken language, a BCP 47 tag" example:"en"`
+	TgtLang    string `json:"tgtLang" doc:"Language of the translation, a BCP 47 tag" example:"es"`
 	TenantID   string `json:"tenantId,omitempty" doc:"The token's tenant, which is also the default; operators may name any. An operator can bind the tenant to a pool"`
 	RoutingKey string `json:"routingKey,omitempty" doc:"Sessions with the same key use the same pool. Default: the tenant's id, or the session's without a tenant"`
 }
@@ -21,7 +21,7 @@ type SessionSpec struct {
 type JobSpec struct {
 	RequestID string         `json:"requestId" doc:"Your own id for this request; retries with the same id are idempotent"`
 	TurnID    string         `json:"turnId,omitempty" doc:"The segment's turn; without it a new turn starts"`
-	SpeakerID string         `json:"speakerId,omitempty" doc:"The speaker; repeated in the events"`
+	SpeakerID string         `json:"speakerId,omitempty" doc:"Name of the speaker, at most 200 characters; repeated in the events"`
 	Segment   Segment        `json:"segment"`
 	Finalize  berth.Finalize `json:"finalize,omitempty" enum:",max_duration,manual,timeout" doc:"How the segment was cut: manual and timeout end the turn, max_duration does not"`
 }

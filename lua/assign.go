@@ -112,7 +112,7 @@ func leaseRow(leaseID, row string) (berth.Assignment, bool) {
 
 // JobCall is a job of a turn to be dispatched.
 type JobCall struct {
-	SessionID, TurnID, JobID, RequestID string
+	UserID, SessionID, TurnID, JobID, RequestID string
 	// Dispatch counts the dispatches of the job from 1: a job whose node died is dispatched again.
 	Dispatch int
 	// EndsTurn indicates that the job's segment finalizes the turn, or that the turn is finalized: the job uses the turn's
@@ -135,7 +135,7 @@ const keepBinding = 30 * time.Second
 func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) {
 	k := s.keys
 	row, err := json.Marshal(jobRow{
-		JobID: j.JobID, SessionID: j.SessionID, TurnID: j.TurnID, RequestID: j.RequestID, Dispatch: j.Dispatch,
+		JobID: j.JobID, UserID: j.UserID, SessionID: j.SessionID, TurnID: j.TurnID, RequestID: j.RequestID, Dispatch: j.Dispatch,
 	})
 	if err != nil {
 		return Decision{}, fmt.Errorf("job row: %w", err)
@@ -143,7 +143,7 @@ func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) 
 	args := append(s.choiceArgs(j.LeaseID(), j.Choice), j.TurnID, j.JobID, flag(j.EndsTurn),
 		millis(keepBinding), string(row[:len(row)-1]), j.AffinityNodeID, millis(NodeGrace), s.epoch.Load())
 	r := s.call(ctx, "dispatch_job", []string{
-		k.Guard(), k.Request(j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.SessionID), k.Job(j.JobID),
+		k.Guard(), k.Request(j.UserID, j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.UserID, j.SessionID), k.Job(j.JobID),
 	}, args...)
 	d := decision(r)
 	d.LeaseID, d.JobID, d.PoolID = j.LeaseID(), j.JobID, j.PoolID

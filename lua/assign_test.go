@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -401,7 +402,7 @@ func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 
 func job(turn string, n int, set ...func(*lua.JobCall)) lua.JobCall {
 	j := lua.JobCall{
-		SessionID: "s1", TurnID: turn, JobID: fmt.Sprintf("%s-j%d", turn, n), RequestID: fmt.Sprintf("%s-r%d", turn, n), Dispatch: 1,
+		UserID: "alice", SessionID: "s1", TurnID: turn, JobID: fmt.Sprintf("%s-j%d", turn, n), RequestID: fmt.Sprintf("%s-r%d", turn, n), Dispatch: 1,
 		Choice: lua.Choice{PoolID: pair, Strategy: berth.StrategyRoundRobin, Hold: time.Minute},
 	}
 	for _, f := range set {
@@ -459,7 +460,7 @@ func TestDispatchJob_TurnAffinity_FollowsFirstNode(t *testing.T) {
 		ttl, err := s.Redis().TTL(t.Context(), s.Keys().Turn("t1")).Result()
 		require.NoError(t, err)
 		require.Equal(t, time.Duration(-1), ttl, "A1: no expiry")
-		current, err := s.Redis().HGet(t.Context(), s.Keys().Session("s1"), "current_turn_id").Result()
+		current, err := s.Redis().HGet(t.Context(), s.Keys().Session("alice", "s1"), "current_turn_id").Result()
 		require.NoError(t, err)
 		require.Equal(t, "t1", current)
 
@@ -487,12 +488,12 @@ func TestDispatchJob_TurnAffinity_FollowsFirstNode(t *testing.T) {
 		// A7: the segment that ends the turn uses its node. A6: the affinity is deleted afterwards.
 		last := dispatch(t, s, job("t1", 4, ending))
 		require.Equal(t, berth.AffinityHit, last.Affinity)
-		code, bound, err := s.FinalizeTurn(t.Context(), "s1", "t1")
+		code, bound, err := s.FinalizeTurn(t.Context(), "alice", "s1", "t1")
 		require.NoError(t, err)
 		require.Equal(t, lua.TurnFinalized, code)
 		require.Equal(t, first.NodeID, bound)
 		require.Empty(t, affinityOf(t, s, "t1"))
-		code, _, err = s.FinalizeTurn(t.Context(), "s1", "t1")
+		code, _, err = s.FinalizeTurn(t.Context(), "alice", "s1", "t1")
 		require.NoError(t, err)
 		require.Equal(t, lua.TurnEnded, code, "finalized twice")
 		require.Equal(t, lua.JobTurnEnded, dispatch(t, s, job("t1", 5)).Code, "a job for a finished turn")
@@ -584,7 +585,7 @@ func TestDispatchJob_SameRequest_ReturnsSameAssignment(t *testing.T) {
 		want.Existed = true
 		require.Equal(t, want, again.Assignment)
 		require.Equal(t, 1, node(t, s, first.NodeID).Leases)
-		kept, err := s.Redis().PTTL(t.Context(), s.Keys().Request("s1", "t1-r1", 1)).Result()
+		kept, err := s.Redis().PTTL(t.Context(), s.Keys().Request("alice", "s1", "t1-r1", 1)).Result()
 		require.NoError(t, err)
 		require.InDelta(t, 30, kept.Seconds(), 2)
 
@@ -751,7 +752,7 @@ func TestRegisterNode_AfterGrace_WaitsForLostLeases(t *testing.T) {
 			require.Equal(t, berth.ExcludeFull, node(t, s, id).Excluded)
 			require.Equal(t, lua.AssignFull, assign(t, s, "new-"+id, lua.Choice{PoolID: id}).Code)
 			job, err := s.DispatchJob(t.Context(), lua.JobCall{
-				SessionID: "s", TurnID: "t-" + id, JobID: "j-" + id, RequestID: "r-" + id, Dispatch: 1, AffinityNodeID: id,
+				UserID: "alice", SessionID: "s", TurnID: "t-" + id, JobID: "j-" + id, RequestID: "r-" + id, Dispatch: 1, AffinityNodeID: id,
 				Choice: lua.Choice{PoolID: id},
 			})
 			require.NoError(t, err)
@@ -818,29 +819,30 @@ func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 		code   string
 		pool   string
 	}{
-		"new session: stable hash":                     {q: lua.SessionPoolRequest{Affinity: true, Eligible: []string{"p1", "p2", "p3"}}, code: lua.SessionNew, pool: hashed},
-		"new session: first eligible pool":             {q: lua.SessionPoolRequest{Eligible: []string{"p3", "p2"}}, code: lua.SessionNew, pool: "p3"},
-		"new session: tenant's pool":                   {bound: "p2", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
-		"tenant's pool is not eligible":                {bound: "p9", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"tenant's pool was just defined":               {bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
-		"tenant's pool was just defined for it":        {bound: "own", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "own"},
-		"tenant's pool was just given to others":       {bound: "theirs", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"tenant is no longer bound":                    {q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"binding may be lost":                          {lost: true, q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
-		"tenant's pool serves other languages":         {bound: "fr", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
-		"kept pool was just defined":                   {before: map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "new"}, bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionExists, pool: "new"},
-		"pool is kept":                                 {before: en, q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
-		"kept pool takes precedence over the tenant's": {before: en, bound: "p1", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
-		"kept pool is no longer eligible":              {before: en, bound: "p3", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
-		"another language pair":                        {before: en, q: lua.SessionPoolRequest{TgtLang: "fr", Eligible: []string{"p1", "p2"}}, code: lua.SessionReset, pool: "p1"},
-		"no eligible pool":                             {before: en, q: lua.SessionPoolRequest{}, code: lua.SessionNoPool},
-		"turn was stored before the session":           {before: map[string]string{"current_turn_id": "t"}, q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionNew, pool: "p1"},
+		"new session: stable hash":                        {q: lua.SessionPoolRequest{Affinity: true, Eligible: []string{"p1", "p2", "p3"}}, code: lua.SessionNew, pool: hashed},
+		"new session: first eligible pool":                {q: lua.SessionPoolRequest{Eligible: []string{"p3", "p2"}}, code: lua.SessionNew, pool: "p3"},
+		"new session: tenant's pool":                      {bound: "p2", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"tenant's pool is not eligible":                   {bound: "p9", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"tenant's pool was just defined":                  {bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
+		"tenant's pool was just defined for a close pair": {bound: "new", q: lua.SessionPoolRequest{SrcLang: "en-GB", Capabilities: []string{"translate:en_GB-es", "translate:en-es"}, Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "new"},
+		"tenant's pool was just defined for it":           {bound: "own", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "own"},
+		"tenant's pool was just given to others":          {bound: "theirs", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"tenant is no longer bound":                       {q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"binding may be lost":                             {lost: true, q: lua.SessionPoolRequest{TenantPool: "p2", Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p2"},
+		"tenant's pool serves other languages":            {bound: "fr", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionNew, pool: "p1"},
+		"kept pool was just defined":                      {before: map[string]string{"src_lang": "en", "tgt_lang": "es", "preferred_pool": "new"}, bound: "new", q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionExists, pool: "new"},
+		"pool is kept":                                    {before: en, q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"kept pool takes precedence over the tenant's":    {before: en, bound: "p1", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p2"}}, code: lua.SessionExists, pool: "p2"},
+		"kept pool is no longer eligible":                 {before: en, bound: "p3", q: lua.SessionPoolRequest{Eligible: []string{"p1", "p3"}}, code: lua.SessionNew, pool: "p3"},
+		"another language pair":                           {before: en, q: lua.SessionPoolRequest{TgtLang: "fr", Eligible: []string{"p1", "p2"}}, code: lua.SessionReset, pool: "p1"},
+		"no eligible pool":                                {before: en, q: lua.SessionPoolRequest{}, code: lua.SessionNoPool},
+		"turn was stored before the session":              {before: map[string]string{"current_turn_id": "t"}, q: lua.SessionPoolRequest{Eligible: []string{"p1"}}, code: lua.SessionNew, pool: "p1"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
-				key := s.Keys().Session("s1")
+				key := s.Keys().Session("alice", "s1")
 				if c.before != nil {
 					require.NoError(t, s.Redis().HSet(t.Context(), key, c.before).Err())
 				}
@@ -858,7 +860,7 @@ func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 					require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Guard()).Err())
 				}
 				q := c.q
-				q.SessionID, q.SrcLang, q.RoutingKey, q.UserID, q.TenantID = "s1", "en", "k", "alice", "acme"
+				q.SessionID, q.Key, q.SrcLang, q.RoutingKey, q.UserID, q.TenantID = "s1", "alice:s1", cmp.Or(q.SrcLang, "en"), "k", "alice", "acme"
 				if q.TgtLang == "" {
 					q.TgtLang = "es"
 				}
@@ -874,11 +876,11 @@ func TestDecideSessionPool_SessionState_DecidesPool(t *testing.T) {
 					return
 				}
 				require.InDelta(t, float64(redisMs(t, s)), float64(mustInt(t, after["updated_at_ms"])), 5000)
-				found, ok, err := s.FindSession(t.Context(), "s1")
+				found, ok, err := s.FindSession(t.Context(), "alice", "s1")
 				require.NoError(t, err)
 				require.True(t, ok)
 				require.Equal(t, berth.Session{
-					ID: "s1", UserID: "alice", TenantID: "acme", SrcLang: "en", TgtLang: q.TgtLang, PreferredPool: pool, RoutingKey: "k",
+					ID: "s1", Key: "alice:s1", UserID: "alice", TenantID: "acme", SrcLang: q.SrcLang, TgtLang: q.TgtLang, PreferredPool: pool, RoutingKey: "k",
 					CurrentTurnID: c.before["current_turn_id"], UpdatedAt: found.UpdatedAt,
 				}, found)
 				ttl, err := s.Redis().TTL(t.Context(), key).Result()
@@ -910,7 +912,7 @@ func TestDecideSessionPool_OlderVersionLate_IsStale(t *testing.T) {
 		require.Equal(t, lua.SessionNew, decide(1, "es"))
 		require.Equal(t, lua.SessionReset, decide(3, "fr"))
 		require.Equal(t, lua.SessionStale, decide(2, "de"))
-		found, _, err := s.FindSession(t.Context(), "s1")
+		found, _, err := s.FindSession(t.Context(), "alice", "s1")
 		require.NoError(t, err)
 		require.Equal(t, "fr", found.TgtLang)
 		require.Equal(t, lua.SessionExists, decide(3, "fr"))
@@ -926,7 +928,7 @@ func TestDefinePool_Change_MovesNodes(t *testing.T) {
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		in := func(pool string) []string { return members(t, s, s.Keys().PoolMembers(pool)) }
 		define := func(p berth.Pool, keep bool) string {
-			require.NoError(t, p.Validate())
+			require.NoError(t, p.Normalize())
 			code, err := s.DefinePool(t.Context(), p, keep)
 			require.NoError(t, err)
 			return code

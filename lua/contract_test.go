@@ -294,7 +294,7 @@ func TestScripts_TurnAffinity_UsesContractNames(t *testing.T) {
 	t.Parallel()
 	keys := lua.Keys{}
 	require.Equal(t, "scheduler:turn:t1", keys.Turn("t1"), "A2")
-	require.Equal(t, "scheduler:session:s1", keys.Session("s1"), "A3")
+	require.Equal(t, "scheduler:session:alice:s1", keys.Session("alice", "s1"), "A3")
 	uses := map[string][]string{"dispatch_job": {"HGET", "HSET"}, "finalize_turn": {"HGET", "HDEL"}}
 	for _, name := range scriptNames() {
 		src := strings.TrimPrefix(scriptFile(t, name), header(scriptFile(t, name)))
@@ -323,7 +323,7 @@ func TestKeys_SchedulerNames_MatchContract(t *testing.T) {
 			"scheduler:node:runtime:n1":       k.Node("n1"),
 			"scheduler:node:runtime:n1:pools": k.NodePools("n1"),
 			"scheduler:pool:p1:members":       k.PoolMembers("p1"),
-			"scheduler:session:s1":            k.Session("s1"),
+			"scheduler:session:alice:s1":      k.Session("alice", "s1"),
 			"scheduler:job:j1":                k.Job("j1"),
 			"scheduler:turn:t1":               k.Turn("t1"),
 			"scheduler:node:updated":          k.NodeUpdated(),

@@ -9,14 +9,15 @@
 -- ARGV[2] target language
 -- ARGV[3] routing key
 -- ARGV[4] hash of the routing key, -1 for the first eligible pool
--- ARGV[5] capability of the language pair: the tenant's pool is used when it is eligible, or its definition asks for this
---         and allows the tenant
+-- ARGV[5] capabilities that serve the language pair, one per line: the tenant's pool is used when it is eligible, or its
+--         definition asks for one of these and allows the tenant
 -- ARGV[6] channel of updated sessions
 -- ARGV[7] user who owns the session
 -- ARGV[8] tenant or ''
 -- ARGV[9] pool to which the tenant was bound when the caller last read it, or '': used while Redis may have lost bindings
 -- ARGV[10] version of the session's row
--- ARGV[11...] eligible pools; the tenant may use all of them
+-- ARGV[11] key of the session's row
+-- ARGV[12...] eligible pools; the tenant may use all of them
 --
 -- Returns {code, pool}
 --   EXISTS   kept
@@ -36,8 +37,8 @@ if not bound and ARGV[9] ~= '' then
   bound = grace_left(KEYS[4], now, 0) ~= 0 and ARGV[9]
 end
 local eligible = {}
-for i = 11, #ARGV do
-  eligible[i - 10] = ARGV[i]
+for i = 12, #ARGV do
+  eligible[i - 11] = ARGV[i]
   override = override or ARGV[i] == bound
 end
 if #eligible == 0 then return { 'NO_POOL', '' } end
@@ -51,7 +52,11 @@ if bound and not override then -- the caller may not have read the definition ye
     return false
   end
   local allowed = type(fields.tenants) ~= 'table' or has(fields.tenants, ARGV[8])
-  override = allowed and has(fields.capabilities, ARGV[5])
+  local serves = false
+  for capability in string.gmatch(ARGV[5], '[^\n]+') do
+    serves = serves or has(fields.capabilities, capability)
+  end
+  override = allowed and serves
 end
 local current = redis.call('HMGET', session, 'src_lang', 'tgt_lang', 'preferred_pool', 'version')
 if tonumber(current[4] or '0') > version then return { 'STALE', '' } end
@@ -70,7 +75,7 @@ end
 
 local pool = override and bound or eligible[hash < 0 and 1 or hash % #eligible + 1]
 redis.call('HSET', session, 'user_id', ARGV[7], 'tenant_id', ARGV[8], 'src_lang', src, 'tgt_lang', tgt,
-  'preferred_pool', pool, 'routing_key', routing, 'version', ARGV[10],
+  'preferred_pool', pool, 'routing_key', routing, 'version', ARGV[10], 'key', ARGV[11],
   'updated_at_ms', string.format('%.0f', now))
 redis.call('EXPIRE', session, 3600)
 redis.call('PUBLISH', ARGV[6], routing)

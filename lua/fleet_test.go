@@ -45,7 +45,7 @@ func again(pid int, startedAt int64) func(*berth.NodeSpec) {
 
 func register(t *testing.T, s *lua.Scripts, n berth.NodeSpec) lua.RegisterReply {
 	t.Helper()
-	require.NoError(t, n.Validate())
+	require.NoError(t, n.Normalize())
 	r, err := s.RegisterNode(t.Context(), n, lua.Registration{})
 	require.NoError(t, err)
 	return r

@@ -12,6 +12,7 @@ import (
 // jobRow is a job as stored in Redis; the script adds everything from NodeID on.
 type jobRow struct {
 	JobID      string `json:"job_id"`
+	UserID     string `json:"user_id,omitempty"` // absent from rows of earlier versions
 	SessionID  string `json:"session_id"`
 	TurnID     string `json:"turn_id"`
 	RequestID  string `json:"request_id"`
@@ -28,9 +29,9 @@ type jobRow struct {
 
 // JobState is a dispatched job as stored in Redis, for display; its workflow is authoritative.
 type JobState struct {
-	SessionID, TurnID, RequestID string
-	Dispatch                     int
-	CreatedAt                    time.Time
+	UserID, SessionID, TurnID, RequestID string
+	Dispatch                             int
+	CreatedAt                            time.Time
 	berth.Assignment
 }
 
@@ -50,7 +51,7 @@ func parseJob(row string) (JobState, error) {
 		return JobState{}, fmt.Errorf("job %q: %w", row, err)
 	}
 	return JobState{
-		SessionID: r.SessionID, TurnID: r.TurnID, RequestID: r.RequestID, Dispatch: r.Dispatch,
+		UserID: r.UserID, SessionID: r.SessionID, TurnID: r.TurnID, RequestID: r.RequestID, Dispatch: r.Dispatch,
 		CreatedAt: time.UnixMilli(r.CreatedAt),
 		Assignment: berth.Assignment{
 			LeaseID: r.LeaseID, JobID: r.JobID, NodeID: r.NodeID, Generation: r.Generation, PoolID: r.Pool,

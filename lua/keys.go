@@ -198,7 +198,9 @@ func (k Keys) PoolStrategy(poolID string) string { return k.stem() + "pool:" + p
 func (k Keys) PoolSwitches(poolID string) string { return k.stem() + "pool:" + poolID + ":switches" }
 
 // Session is the hash of a user's translation session.
-func (k Keys) Session(sessionID string) string { return k.stem() + "session:" + sessionID }
+func (k Keys) Session(userID, sessionID string) string {
+	return k.stem() + "session:" + berth.EscapeID(userID) + ":" + sessionID
+}
 
 // Turn is the hash of a turn's affinity. It has no expiry: the turn's end deletes it.
 func (k Keys) Turn(turnID string) string { return k.stem() + "turn:" + turnID }
@@ -207,8 +209,8 @@ func (k Keys) Turn(turnID string) string { return k.stem() + "turn:" + turnID }
 func (k Keys) Job(jobID string) string { return k.stem() + "job:" + jobID }
 
 // Request is the binding of a session's request and its dispatch number to job and node.
-func (k Keys) Request(sessionID, requestID string, dispatch int) string {
-	return k.stem() + "request:" + sessionID + ":" + requestID + ":" + strconv.Itoa(dispatch)
+func (k Keys) Request(userID, sessionID, requestID string, dispatch int) string {
+	return k.stem() + "request:" + berth.EscapeID(userID) + ":" + sessionID + ":" + requestID + ":" + strconv.Itoa(dispatch)
 }
 
 // NodeLeases is the hash of the assignments of leases that do not belong to a job. It is one hash, because a key with an

@@ -2,6 +2,7 @@ package lua
 
 import (
 	"context"
+	"strings"
 
 	"berth"
 )
@@ -17,7 +18,10 @@ const (
 
 // SessionPoolRequest is the input of DecideSessionPool.
 type SessionPoolRequest struct {
-	SessionID, SrcLang, TgtLang string
+	// SessionID is unique among the sessions of the user. Key is that of its row.
+	SessionID, Key, SrcLang, TgtLang string
+	// Capabilities are those that serve the language pair, see fleet.Snapshot. By default that of the very pair.
+	Capabilities []string
 	// UserID owns the session, on behalf of TenantID where that is set; both are stored with the decision. The script reads
 	// the pool to which the tenant is bound, so that a new binding takes effect immediately; it uses the pool if that
 	// serves the languages.
@@ -40,23 +44,27 @@ func (s *Scripts) DecideSessionPool(ctx context.Context, q SessionPoolRequest) (
 	if q.Affinity {
 		hash = int64(berth.RoutingHash(q.RoutingKey, q.Seed))
 	}
+	capabilities := q.Capabilities
+	if len(capabilities) == 0 {
+		capabilities = []string{berth.TranslateCapability(q.SrcLang, q.TgtLang)}
+	}
 	args := with([]any{
-		q.SrcLang, q.TgtLang, q.RoutingKey, hash, berth.TranslateCapability(q.SrcLang, q.TgtLang), s.keys.SessionUpdated(),
-		q.UserID, q.TenantID, q.TenantPool, q.Version,
+		q.SrcLang, q.TgtLang, q.RoutingKey, hash, strings.Join(capabilities, "\n"), s.keys.SessionUpdated(),
+		q.UserID, q.TenantID, q.TenantPool, q.Version, q.Key,
 	}, q.Eligible...)
-	keys := []string{s.keys.Session(q.SessionID), s.keys.ConfigTenants(), s.keys.ConfigPools(), s.keys.Guard()}
+	keys := []string{s.keys.Session(q.UserID, q.SessionID), s.keys.ConfigTenants(), s.keys.ConfigPools(), s.keys.Guard()}
 	r := s.call(ctx, "decide_session_pool", keys, args...)
 	return r.text(), r.text(), r.done()
 }
 
-// FindSession returns a session; ok is false when Redis does not have it, or no longer has it.
-func (s *Scripts) FindSession(ctx context.Context, sessionID string) (out berth.Session, ok bool, err error) {
-	f, err := s.hash(ctx, s.keys.Session(sessionID), "session")
+// FindSession returns a user's session; ok is false when Redis does not have it, or no longer has it.
+func (s *Scripts) FindSession(ctx context.Context, userID, sessionID string) (out berth.Session, ok bool, err error) {
+	f, err := s.hash(ctx, s.keys.Session(userID, sessionID), "session")
 	if err != nil || f["src_lang"] == "" {
 		return out, false, err
 	}
 	return berth.Session{
-		ID: sessionID, UserID: f["user_id"], TenantID: f["tenant_id"], SrcLang: f["src_lang"], TgtLang: f["tgt_lang"], PreferredPool: f["preferred_pool"],
+		ID: sessionID, UserID: userID, Key: f["key"], TenantID: f["tenant_id"], SrcLang: f["src_lang"], TgtLang: f["tgt_lang"], PreferredPool: f["preferred_pool"],
 		RoutingKey: f["routing_key"], CurrentTurnID: f["current_turn_id"], UpdatedAt: msTime(f["updated_at_ms"]),
 	}, true, nil
 }

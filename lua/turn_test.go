@@ -205,7 +205,7 @@ func TestDispatchJob_AffinityLost_RestoresIt(t *testing.T) {
 			register(t, s, spec(id, slots(4)))
 		}
 		loseData := func() {
-			require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Turn("t1"), s.Keys().Session("s1")).Err())
+			require.NoError(t, s.Redis().Del(t.Context(), s.Keys().Turn("t1"), s.Keys().Session("alice", "s1")).Err())
 		}
 		first := dispatch(t, s, job("t1", 1))
 		require.Equal(t, "a", first.NodeID)
@@ -215,7 +215,7 @@ func TestDispatchJob_AffinityLost_RestoresIt(t *testing.T) {
 		require.Equal(t, berth.AffinityHit, second.Affinity)
 		require.Equal(t, "a", second.NodeID)
 		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
-		current, err := s.Redis().HGet(t.Context(), s.Keys().Session("s1"), "current_turn_id").Result()
+		current, err := s.Redis().HGet(t.Context(), s.Keys().Session("alice", "s1"), "current_turn_id").Result()
 		require.NoError(t, err)
 		require.Equal(t, "t1", current)
 
@@ -249,7 +249,7 @@ func TestDispatchJob_TurnEnded_BindsNothing(t *testing.T) {
 		register(t, s, spec("a", slots(4)))
 		register(t, s, spec("b", slots(4)))
 		first := dispatch(t, s, job("t1", 1))
-		_, _, err := s.FinalizeTurn(t.Context(), "s1", "t1")
+		_, _, err := s.FinalizeTurn(t.Context(), "alice", "s1", "t1")
 		require.NoError(t, err)
 		retry := func(j *lua.JobCall) { j.Dispatch, j.Excluded = 2, []string{first.NodeID} }
 		require.Equal(t, lua.JobTurnEnded, dispatch(t, s, job("t1", 1, retry)).Code, "the job would bind the turn again")
@@ -267,12 +267,12 @@ func TestWithdrawTurn_NeverBegan_AllowsSameIDAgain(t *testing.T) {
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("a", slots(4)))
 		dispatch(t, s, job("t1", 1))
-		code, bound, err := s.WithdrawTurn(t.Context(), "s1", "t1")
+		code, bound, err := s.WithdrawTurn(t.Context(), "alice", "s1", "t1")
 		require.NoError(t, err)
 		require.Equal(t, lua.TurnFinalized, code)
 		require.Equal(t, "a", bound)
 		require.Empty(t, affinityOf(t, s, "t1"))
-		left, err := s.Redis().HGetAll(t.Context(), s.Keys().Session("s1")).Result()
+		left, err := s.Redis().HGetAll(t.Context(), s.Keys().Session("alice", "s1")).Result()
 		require.NoError(t, err)
 		require.Empty(t, left)
 		require.Equal(t, berth.AffinityFirst, dispatch(t, s, job("t1", 2)).Affinity)

@@ -201,7 +201,7 @@ func (t *turn) single(running *bool, f func(workflow.Context)) {
 
 // deleteAffinity makes Redis forget the turn's node.
 func (t *turn) deleteAffinity(ctx workflow.Context, withdraw bool) error {
-	ref := TurnRef{SessionID: t.in.SessionID, TurnID: t.in.TurnID, Withdraw: withdraw}
+	ref := TurnRef{UserID: t.in.UserID, SessionID: t.in.SessionID, TurnID: t.in.TurnID, Withdraw: withdraw}
 	_, err := untilDone[noResult](ctx, FinalizeTurnActivity, ref)
 	return err
 }

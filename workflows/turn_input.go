@@ -61,8 +61,11 @@ type DispatchRequest struct {
 	SpeakerID   string         `json:"speakerId,omitempty"`
 	Text        PackedText     `json:"text"`
 	Finalize    berth.Finalize `json:"finalize,omitempty"`
-	// PoolID is the session's preferred pool as read by the API.
-	PoolID string `json:"poolId"`
+	// PoolID is the session's preferred pool as read by the API, NodeSrcLang and NodeTgtLang the languages as its nodes have declared
+	// them: by default those of the turn.
+	PoolID      string `json:"poolId"`
+	NodeSrcLang string `json:"nodeSrcLang,omitempty"`
+	NodeTgtLang string `json:"nodeTgtLang,omitempty"`
 }
 
 // DispatchReply is the result of the dispatch update: the first dispatch of the job.
@@ -89,6 +92,7 @@ type FinalizeReply struct {
 
 // DispatchInput is the argument of DispatchJob.
 type DispatchInput struct {
+	UserID    string `json:"userId,omitempty"`
 	SessionID string `json:"sessionId"`
 	TurnID    string `json:"turnId"`
 	JobID     string `json:"jobId"`
@@ -130,6 +134,7 @@ type Availability struct {
 
 // TurnRef is the argument of FinalizeTurn.
 type TurnRef struct {
+	UserID    string `json:"userId,omitempty"`
 	SessionID string `json:"sessionId"`
 	TurnID    string `json:"turnId"`
 	// Withdraw indicates that the turn never began. A decision whose reply was lost may have bound a node, and the turn id

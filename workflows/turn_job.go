@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,6 +36,7 @@ const (
 type job struct {
 	berth.TurnJob
 	text        string
+	src, tgt    string // the languages as the nodes of the pool have declared them
 	submittedAt time.Time
 
 	failed   []NodeRef // generations that failed it, one entry for each attempt
@@ -132,7 +134,7 @@ func (t *turn) addJob(ctx workflow.Context, req DispatchRequest) *job {
 	j := &job{TurnJob: berth.TurnJob{
 		JobID: fmt.Sprintf("%s-%d", t.in.TurnID, req.Index), RequestID: req.RequestID, Index: req.Index,
 		SpeakerID: req.SpeakerID, Finalize: req.Finalize, Status: berth.JobRunning, PoolID: req.PoolID,
-	}, text: string(req.Text), submittedAt: workflow.Now(ctx)}
+	}, text: string(req.Text), src: cmp.Or(req.NodeSrcLang, t.in.SrcLang), tgt: cmp.Or(req.NodeTgtLang, t.in.TgtLang), submittedAt: workflow.Now(ctx)}
 	at, _ := slices.BinarySearchFunc(t.jobs, req.Index, compareIndex)
 	t.jobs = slices.Insert(t.jobs, at, j)
 	t.deciding++
@@ -196,7 +198,7 @@ func (t *turn) accept(ctx workflow.Context, j *job, finalize berth.Finalize) {
 // is counted as a dispatch.
 func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 	in := DispatchInput{
-		SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, RequestID: j.RequestID,
+		UserID: t.in.UserID, SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, RequestID: j.RequestID,
 		EndsTurn: ends || t.status != berth.TurnOpen, PoolID: j.PoolID, AffinityNodeID: t.affinity,
 		Excluded: j.excluded, Avoided: slices.Concat(t.unresponsive, j.avoided),
 	}
@@ -303,7 +305,7 @@ func (t *turn) translate(ctx workflow.Context, j *job) (string, error) {
 		Summary:                j.NodeID + ": " + segment(j.Index, j.Dispatches),
 	}), berth.ActivityTranslate, berth.JobInput{
 		SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, Dispatch: j.Dispatches, Index: j.Index,
-		SpeakerID: j.SpeakerID, SrcLang: t.in.SrcLang, TgtLang: t.in.TgtLang, Text: j.text,
+		SpeakerID: j.SpeakerID, SrcLang: j.src, TgtLang: j.tgt, Text: j.text,
 	}).Get(ctx, &out)
 	if err == nil && len(out.Text) > berth.MaxSegmentBytes {
 		err = refuse(berth.CodeTooLarge, fmt.Sprintf("the translation exceeds the limit of %d bytes", berth.MaxSegmentBytes))

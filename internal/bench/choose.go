@@ -264,7 +264,7 @@ func (r *Run) memory(ctx context.Context) (err error) {
 		}},
 		{"job", func(i int) error {
 			d, err := s.DispatchJob(ctx, lua.JobCall{
-				SessionID: fmt.Sprintf("session-%05d", i), TurnID: fmt.Sprintf("turn-%05d", i), JobID: fmt.Sprintf("job-%05d", i),
+				UserID: "alice", SessionID: fmt.Sprintf("session-%05d", i), TurnID: fmt.Sprintf("turn-%05d", i), JobID: fmt.Sprintf("job-%05d", i),
 				RequestID: fmt.Sprintf("request-%05d", i), Dispatch: 1,
 				Choice: lua.Choice{PoolID: benchPool, Strategy: berth.StrategyPowerOfTwo, Hold: time.Hour},
 			})

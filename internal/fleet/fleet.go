@@ -267,6 +267,7 @@ func (u *updater) apply(ctx context.Context, r reply) {
 	if r.config {
 		next.Pools, next.Tenants, next.Config = r.read.Pools, r.read.Tenants, r.read.Config
 		next.Services, next.Strategies = r.read.Services, r.read.Strategies
+		next.languages = &atomic.Pointer[berth.LanguageIndex]{}
 	}
 	if r.all {
 		next.Nodes = r.read.Nodes

@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -34,6 +35,8 @@ type Snapshot struct {
 	matching *matches
 	// declares reports whether any node declares services.
 	declares bool
+	// languages has the pairs that nodes and pools declare. It is made by the first request for a pair that is not declared as such.
+	languages *atomic.Pointer[berth.LanguageIndex]
 	// zones lists the zones of each host's registered nodes, sorted. More than one is a configuration error.
 	zones map[string][]string
 }
@@ -50,7 +53,7 @@ func sameCounts(a, b berth.Node) bool {
 }
 
 func (s *Snapshot) count() {
-	s.matching = &matches{}
+	s.matching, s.languages = &matches{}, &atomic.Pointer[berth.LanguageIndex]{}
 	s.capable, s.usable, s.zones = map[string]int{}, map[string]int{}, map[string][]string{}
 	s.declares = false
 	needed := map[string][]string{} // by pool
@@ -128,11 +131,30 @@ func (s *Snapshot) Pool(id string) berth.Pool {
 	return berth.Pool{ID: id, Capabilities: []string{id}}
 }
 
-// Eligible returns the pools that serve a language pair and that the tenant may use, sorted: the pair's implicit pool and every
-// defined pool that requires it. Pools without a node that takes work are omitted unless no pool has one.
+// Eligible returns the pools that serve a language pair and that the tenant may use, sorted: of each capability that Capabilities returns,
+// the implicit pool and every defined pool that requires it. It returns those of the closest pair only, if one of them has a node that
+// takes work. Pools without one are omitted unless no pool has one.
 func (s *Snapshot) Eligible(tenantID, src, tgt string) []string {
-	capability := berth.TranslateCapability(src, tgt)
-	var out []string
+	var found []string
+	for group := range s.capabilities(src, tgt) {
+		var out []string
+		for _, capability := range group {
+			out = append(out, s.poolsOf(tenantID, capability)...)
+		}
+		slices.Sort(out)
+		out = slices.Compact(out)
+		if slices.ContainsFunc(out, s.isUsable) {
+			return slices.DeleteFunc(out, func(id string) bool { return !s.isUsable(id) })
+		}
+		if len(found) == 0 {
+			found = out
+		}
+	}
+	return found
+}
+
+// poolsOf returns the pools of a capability that the tenant may use.
+func (s *Snapshot) poolsOf(tenantID, capability string) (out []string) {
 	if _, defined := s.Pools[capability]; !defined && s.capable[capability] > 0 {
 		out = append(out, capability)
 	}
@@ -141,25 +163,85 @@ func (s *Snapshot) Eligible(tenantID, src, tgt string) []string {
 			out = append(out, id)
 		}
 	}
-	if slices.ContainsFunc(out, s.isUsable) {
-		out = slices.DeleteFunc(out, func(id string) bool { return !s.isUsable(id) })
-	}
-	slices.Sort(out)
 	return out
+}
+
+// capabilities yields the declared capabilities that serve a language pair, in groups, the closest ones first. The first group has the
+// capability of the very pair, whether or not it is declared.
+func (s *Snapshot) capabilities(src, tgt string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		exact := berth.TranslateCapability(src, tgt)
+		if !yield([]string{exact}) {
+			return
+		}
+		for _, group := range s.languageIndex().Find(berth.LanguagePair{Src: src, Tgt: tgt}) {
+			var names []string
+			for _, p := range group {
+				if c := berth.TranslateCapability(p.Src, p.Tgt); c != exact {
+					names = append(names, c)
+				}
+			}
+			if len(names) > 0 && !yield(names) {
+				return
+			}
+		}
+	}
+}
+
+// Capabilities returns the capabilities that serve a language pair, the closest ones first.
+func (s *Snapshot) Capabilities(src, tgt string) (all []string) {
+	for group := range s.capabilities(src, tgt) {
+		all = append(all, group...)
+	}
+	return all
+}
+
+// languageIndex returns the pairs that nodes and pools declare.
+func (s *Snapshot) languageIndex() berth.LanguageIndex {
+	if s.languages == nil {
+		return nil // before the first reading
+	}
+	if index := s.languages.Load(); index != nil {
+		return *index
+	}
+	declared := slices.Collect(maps.Keys(s.capable))
+	for id, p := range s.Pools {
+		declared = append(append(declared, id), p.Capabilities...)
+	}
+	slices.Sort(declared)
+	index := berth.NewLanguageIndex(slices.Compact(declared))
+	s.languages.Store(&index)
+	return index
+}
+
+// Pair returns the languages of work in a pool as the pool's nodes have declared them: of the pairs that serve the wanted one, the closest
+// that all of its nodes have.
+func (s *Snapshot) Pair(poolID, src, tgt string) (nodeSrc, nodeTgt string) {
+	p := s.Pool(poolID)
+	for group := range s.capabilities(src, tgt) {
+		for _, capability := range group {
+			if pair, ok := berth.PairOf(capability); ok && p.Serves(capability) {
+				return pair.Src, pair.Tgt
+			}
+		}
+	}
+	return src, tgt
 }
 
 func (s *Snapshot) isUsable(poolID string) bool { return s.usable[poolID] > 0 }
 
 // Serves reports whether Eligible has the pool, in most cases without computing the others.
 func (s *Snapshot) Serves(poolID, tenantID, src, tgt string) bool {
-	if !s.isUsable(poolID) {
-		return slices.Contains(s.Eligible(tenantID, src, tgt), poolID)
-	}
 	capability := berth.TranslateCapability(src, tgt)
-	if p, defined := s.Pools[poolID]; defined {
-		return p.Serves(capability) && p.Allows(tenantID)
+	p, defined := s.Pools[poolID]
+	switch {
+	case !s.isUsable(poolID):
+	case defined && p.Serves(capability):
+		return p.Allows(tenantID)
+	case !defined && poolID == capability:
+		return s.capable[capability] > 0
 	}
-	return poolID == capability && s.capable[capability] > 0
+	return slices.Contains(s.Eligible(tenantID, src, tgt), poolID)
 }
 
 // Declares reports whether any node declares services.

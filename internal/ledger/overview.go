@@ -150,7 +150,7 @@ func (l *Ledger) ListSessions(ctx context.Context, userID, cursor string, limit 
 	p := pageBehind(cursor, limit, &at, &id)
 	p.text("user_id", userID)
 	return listPage(ctx, l, p, "list sessions", sessionColumns.fields, selectSessions, pageOfSessions,
-		func(s berth.Session) []any { return []any{millis(s.UpdatedAt), s.ID} })
+		func(s berth.Session) []any { return []any{millis(s.UpdatedAt), s.Key} })
 }
 
 // Account is the balance of a user.

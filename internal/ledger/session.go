@@ -1,14 +1,18 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
+	"database/sql/driver"
+	"fmt"
 	"time"
 
 	"berth"
 )
 
 var sessionColumns = columns[berth.Session]{
-	{"id", func(s *berth.Session) any { return &s.ID }},
+	{"id", func(s *berth.Session) any { return &s.Key }},
+	{"session_id", func(s *berth.Session) any { return sessionID{s} }},
 	{"user_id", func(s *berth.Session) any { return &s.UserID }},
 	{"tenant_id", func(s *berth.Session) any { return &s.TenantID }},
 	{"src_lang", func(s *berth.Session) any { return &s.SrcLang }},
@@ -18,16 +22,35 @@ var sessionColumns = columns[berth.Session]{
 	{"updated_at", func(s *berth.Session) any { return storedTime{&s.UpdatedAt} }},
 }
 
-// The condition leaves another user's session unchanged and returns no row for it.
-var putSession = sessionColumns.insert("sessions", [2]string{"created_at", "$8"}) + `
+// sessionID is the id of a session in its row: empty where the row is of an earlier version, whose key is the id. The key is read before.
+type sessionID struct{ *berth.Session }
+
+func (s sessionID) Value() (driver.Value, error) {
+	if s.ID == s.Key {
+		return "", nil
+	}
+	return s.ID, nil
+}
+
+func (s sessionID) Scan(v any) error {
+	id, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("id of a session: %T", v)
+	}
+	if s.ID = id; id == "" {
+		s.ID = s.Key
+	}
+	return nil
+}
+
+var putSession = sessionColumns.insert("sessions", [2]string{"created_at", "$9"}) + `
 	ON CONFLICT (id) DO UPDATE SET tenant_id = excluded.tenant_id, src_lang = excluded.src_lang,
 		tgt_lang = excluded.tgt_lang, routing_key = excluded.routing_key, updated_at = excluded.updated_at,
 		version = CASE WHEN sessions.version >= excluded.version THEN sessions.version + 1 ELSE excluded.version END
-	WHERE sessions.user_id = excluded.user_id
 	RETURNING ` + sessionColumns.names("")
 
-// PutSession creates or changes the user's session with that id; CodeNotFound when the id belongs to another user. Pool and
-// current turn of a session are in Redis. The result has the version of the row, which each change increases.
+// PutSession creates or changes the user's session with that id. Pool and current turn of a session are in Redis. The result has the
+// version of the row, which each change increases.
 func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session, error) {
 	if !storableID(s.ID) {
 		return s, berth.Invalid("sessionId", "must not be empty")
@@ -35,6 +58,11 @@ func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session
 	if !storableID(s.UserID) {
 		return s, berth.Invalid("userId", "must not be empty")
 	}
+	row, _, err := berth.Found(l.GetSession(ctx, s.UserID, s.ID))
+	if err != nil {
+		return s, err
+	}
+	s.Key = cmp.Or(row.Key, berth.SessionKey(s.UserID, s.ID))
 	s.TenantID, s.SrcLang, s.TgtLang, s.RoutingKey = plain(s.TenantID), plain(s.SrcLang), plain(s.TgtLang), plain(s.RoutingKey)
 	s.UpdatedAt = time.Now()
 	s.Version = s.UpdatedAt.UnixMilli() // also higher than all earlier ones where an older database was restored
@@ -42,9 +70,14 @@ func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session
 	return stored, translate("put session", err)
 }
 
-var selectSession = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE id = $1 AND user_id = $2`
+// selectSession prefers the row with a key to that of an earlier version.
+var selectSession = `SELECT ` + sessionColumns.names("") + ` FROM sessions
+	WHERE id = $1 OR id = $2 AND session_id = '' AND user_id = $3 ORDER BY session_id DESC LIMIT 1`
 
-// GetSession returns a session of this user; CodeNotFound when it does not exist or belongs to another user.
+// GetSession returns a session of this user; CodeNotFound when it does not exist.
 func (l *Ledger) GetSession(ctx context.Context, userID, id string) (berth.Session, error) {
-	return find(ctx, l, "get session", sessionColumns.fields, selectSession, id, userID)
+	if !storableID(userID) || !storableID(id) {
+		return berth.Session{}, berth.Errorf(berth.CodeNotFound, "session not found")
+	}
+	return find(ctx, l, "get session", sessionColumns.fields, selectSession, berth.SessionKey(userID, id), id, userID)
 }

@@ -9,7 +9,7 @@ import (
 	"berth"
 )
 
-func TestPutSession_OtherUsersID_NotFoundAndUnchanged(t *testing.T) {
+func TestPutSession_SameIDOfTwoUsers_TwoSessions(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		s := berth.Session{ID: "s1", UserID: "alice", TenantID: "acme", SrcLang: "en", TgtLang: "es", RoutingKey: "acme"}
@@ -17,7 +17,7 @@ func TestPutSession_OtherUsersID_NotFoundAndUnchanged(t *testing.T) {
 		require.NoError(t, err)
 		require.NotZero(t, stored.UpdatedAt)
 		require.InDelta(t, stored.UpdatedAt.UnixMilli(), stored.Version, 1)
-		s.UpdatedAt, s.Version = stored.UpdatedAt, stored.Version
+		s.Key, s.UpdatedAt, s.Version = "alice:s1", stored.UpdatedAt, stored.Version
 		require.Equal(t, s, stored)
 		got, err := l.GetSession(ctx, "alice", "s1")
 		require.NoError(t, err)
@@ -29,13 +29,51 @@ func TestPutSession_OtherUsersID_NotFoundAndUnchanged(t *testing.T) {
 		require.Equal(t, "fr", changed.TgtLang)
 		require.Greater(t, changed.Version, stored.Version)
 
-		theirs := s
-		theirs.UserID, theirs.TgtLang = "bob", "de"
-		_, err = l.PutSession(ctx, theirs)
-		requireCode(t, berth.CodeNotFound, err)
+		for _, user := range []string{"bob", "alice:s1", "a\u0301lice", "%61lice", "アリス"} {
+			theirs := s
+			theirs.UserID, theirs.TgtLang = user, "de"
+			theirs, err = l.PutSession(ctx, theirs)
+			require.NoError(t, err)
+			require.Equal(t, "s1", theirs.ID)
+			got, err = l.GetSession(ctx, user, "s1")
+			require.NoError(t, err)
+			require.Equal(t, theirs, got)
+		}
 		got, err = l.GetSession(ctx, "alice", "s1")
 		require.NoError(t, err)
-		require.Equal(t, changed, got, "an attempt by another user changes nothing")
+		require.Equal(t, changed, got, "the sessions of other users change nothing")
+		all, _, err := l.ListSessions(ctx, "", "", 10)
+		require.NoError(t, err)
+		require.Len(t, all, 6)
+		first, next, err := l.ListSessions(ctx, "", "", 4)
+		require.NoError(t, err)
+		rest, _, err := l.ListSessions(ctx, "", next, 4)
+		require.NoError(t, err)
+		require.Equal(t, all, append(first, rest...), "pages")
+	})
+}
+
+// A session of an earlier version, whose ids were unique among all users, stays its user's.
+func TestPutSession_RowOfEarlierVersion_StaysItsUsers(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		ctx := t.Context()
+		_, err := l.write.ExecContext(ctx, `INSERT INTO sessions (id, user_id, tenant_id, src_lang, tgt_lang, routing_key, created_at, updated_at, version)
+			VALUES ('s1', 'alice', '', 'iw', 'en', 's1', 1, 1, 1)`)
+		require.NoError(t, err)
+		old, err := l.GetSession(ctx, "alice", "s1")
+		require.NoError(t, err)
+		require.Equal(t, []string{"s1", "s1", "iw"}, []string{old.ID, old.Key, old.SrcLang})
+		_, err = l.GetSession(ctx, "bob", "s1")
+		requireCode(t, berth.CodeNotFound, err)
+		theirs, err := l.PutSession(ctx, berth.Session{ID: "s1", UserID: "bob", SrcLang: "en", TgtLang: "es"})
+		require.NoError(t, err)
+		require.Equal(t, "bob:s1", theirs.Key)
+		changed, err := l.PutSession(ctx, berth.Session{ID: "s1", UserID: "alice", SrcLang: "he", TgtLang: "en"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"s1", "s1", "he"}, []string{changed.ID, changed.Key, changed.SrcLang})
+		all, _, err := l.ListSessions(ctx, "", "", 10)
+		require.NoError(t, err)
+		require.Len(t, all, 2)
 	})
 }
 
@@ -54,28 +92,19 @@ func TestGetSession_ForeignOrAbsent_NotFound(t *testing.T) {
 	})
 }
 
-// Of several users that claim one id concurrently, one gets it, and the others receive CodeNotFound.
-func TestPutSession_ConcurrentUsers_OneOwner(t *testing.T) {
+// Several users that claim one id concurrently have a session each.
+func TestPutSession_ConcurrentUsers_OneEach(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
-		won := make(chan string, 20)
 		var g errgroup.Group
 		for i := range 20 {
-			user := string(rune('a' + i%4))
 			g.Go(func() error {
-				_, err := l.PutSession(t.Context(), berth.Session{ID: "s1", UserID: user, SrcLang: "en", TgtLang: "es"})
-				if berth.CodeOf(err) == berth.CodeNotFound {
-					return nil
-				}
-				won <- user
+				_, err := l.PutSession(t.Context(), berth.Session{ID: "s1", UserID: string(rune('a' + i%4)), SrcLang: "en", TgtLang: "es"})
 				return err
 			})
 		}
 		require.NoError(t, g.Wait())
-		close(won)
-		owners := map[string]bool{}
-		for user := range won {
-			owners[user] = true
-		}
-		require.Len(t, owners, 1)
+		all, _, err := l.ListSessions(t.Context(), "", "", 10)
+		require.NoError(t, err)
+		require.Len(t, all, 4)
 	})
 }

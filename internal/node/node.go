@@ -85,7 +85,7 @@ func NewIncarnation() (berth.Incarnation, error) {
 // ErrSuperseded, with the API's refusal of the first registration (a *client.Problem), or when Temporal permanently
 // rejects the worker.
 func Run(ctx context.Context, o Options) error {
-	if err := o.Spec.Validate(); err != nil {
+	if err := o.Spec.Normalize(); err != nil {
 		return err
 	}
 	a := newAgent(ctx, o)

@@ -22,7 +22,7 @@ const catchUpTimeout = time.Second
 // ZonePool returns the pool of a zone's nodes of a kind that have the capability.
 func ZonePool(kind berth.NodeKind, capability, zone string) berth.Pool {
 	p := berth.Pool{ID: capability + ":zone:" + zone, Kind: kind, Capabilities: []string{capability}, Zone: zone}
-	if p.Validate() != nil { // a zone's name may hold characters that a pool's id may not
+	if berth.ValidPoolID("", p.ID) != nil { // a zone's name may hold characters that a pool's id may not
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(zone)) // never fails
 		p.ID = fmt.Sprintf("%s:zone:x%x", capability, h.Sum64())

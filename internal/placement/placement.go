@@ -59,10 +59,10 @@ type Generation struct {
 
 // Job is a job of a turn; its fields are those of lua.JobCall without the choice.
 type Job struct {
-	SessionID, TurnID, JobID, RequestID string
-	Dispatch                            int
-	EndsTurn                            bool
-	AffinityNodeID                      string
+	UserID, SessionID, TurnID, JobID, RequestID string
+	Dispatch                                    int
+	EndsTurn                                    bool
+	AffinityNodeID                              string
 }
 
 // Assign takes a slot under the lease id. Idempotent by lease id while the slot is held. It returns a *berth.Refusal when
@@ -140,7 +140,7 @@ func (p *Placer) enter(ctx context.Context, r Request, q lua.Queued) (lua.Decisi
 func (p *Placer) Dispatch(ctx context.Context, j Job, r Request) (berth.Assignment, error) {
 	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) {
 		return p.scripts.DispatchJob(ctx, lua.JobCall{
-			SessionID: j.SessionID, TurnID: j.TurnID, JobID: j.JobID, RequestID: j.RequestID, Dispatch: j.Dispatch,
+			UserID: j.UserID, SessionID: j.SessionID, TurnID: j.TurnID, JobID: j.JobID, RequestID: j.RequestID, Dispatch: j.Dispatch,
 			EndsTurn: j.EndsTurn, AffinityNodeID: j.AffinityNodeID, Choice: c,
 		})
 	})

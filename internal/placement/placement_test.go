@@ -505,7 +505,7 @@ func TestZonePool_ZoneWithSpecialCharacters_IDIsValid(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "conference:zone:eu-1", placement.ZonePool(berth.NodeMedia, "conference", "eu-1").ID)
 	p := placement.ZonePool(berth.NodeMedia, "conference", "Zürich & more")
-	require.NoError(t, p.Validate())
+	require.NoError(t, p.Normalize())
 	require.Equal(t, "Zürich & more", p.Zone)
 	require.NotEqual(t, p.ID, placement.ZonePool(berth.NodeMedia, "conference", "Zürich").ID)
 }

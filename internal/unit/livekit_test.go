@@ -44,7 +44,8 @@ func TestLiveKit_AgentRestarts_RoomsKeepTheirEpochs(t *testing.T) {
 	newConsole(t, before).does(berth.ActivityCreateConference, requested("c1", 3, begun))
 	previous, err := before.Incarnation(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, berth.NodeSpec{ID: "u1", Kind: berth.NodeMedia, Incarnation: previous}.Validate())
+	spec := berth.NodeSpec{ID: "u1", Kind: berth.NodeMedia, Incarnation: previous}
+	require.NoError(t, spec.Normalize())
 
 	after := newConsole(t, liveKitOf(t, server, "u1"))
 	require.Equal(t, previous, after.commands.incarnation)

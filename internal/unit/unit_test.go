@@ -103,7 +103,7 @@ func TestUnit_ServerAnswers_RegistersItsIncarnation(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	m := alive(t, sim).member()
-	require.NoError(t, m.Spec.Validate())
+	require.NoError(t, m.Spec.Normalize())
 	require.Equal(t, berth.NodeMedia, m.Spec.Kind)
 	require.Equal(t, berth.Incarnation{Host: "here", PID: 1, StartedAt: 1000}, m.Spec.Incarnation)
 	require.Equal(t, 8, m.MaxActivities, "C3")
