@@ -81,12 +81,14 @@ type ExecutionAttempt struct {
 	Error      string `json:"error,omitempty"`
 	// Lost indicates that the attempt ended because Temporal was unavailable. It is not counted.
 	Lost bool `json:"lost,omitempty" doc:"The attempt ended because of an outage and not because of the node; it is not counted"`
+	// Busy indicates that the node returned the work. It is not counted.
+	Busy bool `json:"busy,omitempty" doc:"The node returned the work because it was busy; it is not counted"`
 }
 
-// Failures returns the number of attempts that have failed, without those that were lost in an outage.
+// Failures returns the number of attempts that have failed, without those that were lost in an outage or returned by a busy node.
 func (e Execution) Failures() (n int) {
 	for _, a := range e.Attempts {
-		if a.Error != "" && !a.Lost {
+		if a.Error != "" && !a.Lost && !a.Busy {
 			n++
 		}
 	}

@@ -49,8 +49,11 @@ func (s JobStatus) CanBecome(next JobStatus) bool { return jobTransitions.allow(
 const (
 	// MaxSegments is the maximum number of jobs of a turn.
 	MaxSegments = 1000
-	// MaxSegmentBytes is the maximum length of the text of a segment, and of its translation, in bytes.
+	// MaxSegmentBytes is the maximum length of the text of a segment in bytes.
 	MaxSegmentBytes = 64 << 10
+	// MaxTranslationBytes is that of its translation: a character of one byte may become one of three, and a text longer. As JSON, where a
+	// character has up to six bytes, it is below the 2 MiB that Temporal stores of a result.
+	MaxTranslationBytes = 256 << 10
 )
 
 // Turn is the state of one utterance.
@@ -113,6 +116,10 @@ const (
 	ActivityExecute = "Execute"
 )
 
+// ErrorBusy is the type of the application error by which an activity returns work that the node cannot take at present, because what it
+// calls is busy. Its delay, if it has one, is when the node may be asked again.
+const ErrorBusy = "busy"
+
 // JobInput is the argument of Translate: one segment.
 type JobInput struct {
 	SessionID string `json:"sessionId"`
@@ -122,9 +129,10 @@ type JobInput struct {
 	Dispatch  int    `json:"dispatch"`
 	Index     int    `json:"index"`
 	SpeakerID string `json:"speakerId,omitempty"`
-	SrcLang   string `json:"srcLang"`
-	TgtLang   string `json:"tgtLang"`
-	Text      string `json:"text"`
+	// SrcLang and TgtLang are the languages as the node has declared them.
+	SrcLang string `json:"srcLang"`
+	TgtLang string `json:"tgtLang"`
+	Text    string `json:"text"`
 }
 
 // JobOutput is the result of Translate.

@@ -115,6 +115,19 @@ func permanent(err error) bool {
 	return ok && app.NonRetryable() && app.Type() == string(berth.CodeInvalid)
 }
 
+// permanentCode returns the code of work that failed for a reason that every node would have, and "" for other errors.
+func permanentCode(ctx workflow.Context, err error) berth.Code {
+	if permanent(err) {
+		return berth.CodeInvalid
+	}
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	if ok && app.NonRetryable() && app.Type() == string(berth.CodeTooLarge) &&
+		workflow.GetVersion(ctx, versionOutput, workflow.DefaultVersion, 1) == 1 {
+		return berth.CodeTooLarge
+	}
+	return ""
+}
+
 // attemptError describes in one short line why a node failed.
 func attemptError(err error) string {
 	var app *temporal.ApplicationError

@@ -38,6 +38,7 @@ type execution struct {
 	in     ExecutionInput
 	state  berth.Execution
 	failed []NodeRef // nodes that failed it and are excluded
+	busy   busyNodes // that have returned it
 	slot   nodeSlot
 	waits  bool // in the room of its pool
 	unsure bool // it may be in the room: the reply to the last attempt was lost
@@ -67,6 +68,11 @@ func (e *execution) setup(ctx workflow.Context) error {
 		e.state.StartedAt, e.state.NodeID, e.state.Strategy = r.StartedAt, r.NodeID, r.Strategy
 		e.decision = ExecuteReply{Status: e.state.Status, NodeID: r.NodeID}
 		e.state.Attempts = append(e.state.Attempts, r.Attempts...)
+		for _, a := range r.Attempts {
+			if a.Busy {
+				e.busy.times++
+			}
+		}
 	}
 	e.state.DeadlineAt = e.state.StartedAt.Add(in.Deadline)
 	e.slot.change = workflow.NewMutex(ctx)
@@ -162,6 +168,9 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 	if err := act.Get(ctx, &out); err != nil {
 		attempt := &e.state.Attempts[len(e.state.Attempts)-1]
 		attempt.Error = attemptError(err)
+		if attempt.Busy = ctx.Err() == nil && e.busy.returned(ctx, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation}, err); attempt.Busy {
+			return nil, err
+		}
 		if attempt.Lost = ctx.Err() == nil && e.outages() < maxOutages && inOutage(ctx, err, nodeHeartbeatTimeout); attempt.Lost {
 			attempt.Error = outageError
 		}
@@ -210,17 +219,21 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 	switch {
 	case ctx.Err() != nil:
 		return temporal.NewCanceledError()
-	case permanent(err):
-		return refuse(berth.CodeInvalid, attemptError(err))
+	case permanentCode(ctx, err) != "":
+		return refuse(permanentCode(ctx, err), attemptError(err))
 	case e.left(ctx) <= 0:
 		return refuse(berth.CodeDeadlineExceeded, "the execution did not finish before its deadline")
+	case last.Busy && e.busy.times > maxBusy:
+		return refuse(berth.CodeNodeFull,
+			fmt.Sprintf("every node was busy; after %d requests the last one was returned on %s: %s", e.busy.times, reply.NodeID, last.Error))
+	case last.Busy:
 	case !reply.EnableFailover || !last.Lost && e.state.Failures() > reply.MaxRetries:
 		return refuse(berth.CodeNodeFailed,
 			fmt.Sprintf("attempt %d failed, on %s: %s", max(e.state.Failures(), 1), reply.NodeID, last.Error))
 	}
 	e.release(ctx)
 	e.changeStatus(ctx, berth.ExecutionWaiting)
-	if !last.Lost {
+	if !last.Lost && !last.Busy {
 		e.failed = append(e.failed, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation})
 	}
 	return nil

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -86,6 +87,9 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 // wait returns when a node may be reserved for the execution, at the latest after left. Where nodes are excluded that failed it, it
 // returns when that may end: after excluded, and then regularly, because another node that could do the work may have been lost.
 func (e *execution) wait(ctx workflow.Context, left, excluded time.Duration) error {
+	if busy := e.busy.left(ctx); busy > 0 {
+		left = min(left, busy)
+	}
 	if len(e.failed) > 0 {
 		if excluded <= 0 {
 			excluded = excludeFailedFor
@@ -159,7 +163,7 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 func (e *execution) assignInput(ctx workflow.Context) AssignInput {
 	attempt := len(e.state.Attempts) + 1
 	return AssignInput{
-		Where: e.in.Where, Failed: e.failed, Readmit: e.readmit,
+		Where: e.in.Where, Failed: slices.Concat(e.failed, e.busy.now(ctx)), Readmit: e.readmit,
 		UserID: e.in.UserID, Key: executionKey(ctx), Attempt: attempt, Since: e.state.StartedAt, Left: e.left(ctx),
 		Accepted: e.isAccepted(),
 	}

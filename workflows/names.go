@@ -31,6 +31,9 @@ const (
 // metricRecovery is the metric of the time from the loss of a conference's unit until the conference is open again.
 const metricRecovery = "berth_recovery_duration"
 
+// metricBusy is the metric of jobs and executions that nodes have returned because they were busy.
+const metricBusy = "berth_busy_returns"
+
 // Task queues of workflows. Those of model calls and nodes are built by berth.TaskQueue and berth.NodeTaskQueue.
 const (
 	TaskQueueTasks       = "tasks"
@@ -295,4 +298,9 @@ const (
 	versionOutage = "outage"
 	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
 	versionKeepOnlyCopy = "only-copy"
+	// versionBusyNode neither counts work that a busy node has returned nor excludes the node for longer than it asks.
+	versionBusyNode = "busy-node"
+	// versionOutput accepts translations that are longer than a segment, ends work whose output is too long, and treats an output without
+	// a text as a failure.
+	versionOutput = "output"
 )

@@ -41,6 +41,7 @@ type job struct {
 
 	failed   []NodeRef // generations that failed it, one entry for each attempt
 	outages  int       // number of attempts that were lost in outages of Temporal
+	busy     busyNodes // that have returned it
 	failure  string    // of the last attempt, in plain words
 	excluded []NodeRef // those of failed that are not eligible now
 	avoided  []NodeRef // those of failed that are eligible only if no other node is
@@ -200,7 +201,7 @@ func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 	in := DispatchInput{
 		UserID: t.in.UserID, SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, RequestID: j.RequestID,
 		EndsTurn: ends || t.status != berth.TurnOpen, PoolID: j.PoolID, AffinityNodeID: t.affinity,
-		Excluded: j.excluded, Avoided: slices.Concat(t.unresponsive, j.avoided),
+		Excluded: slices.Concat(j.excluded, j.busy.now(ctx)), Avoided: slices.Concat(t.unresponsive, j.avoided),
 	}
 	for in.Dispatch = j.Dispatches + 1; ; in.Dispatch++ {
 		a, err := local[berth.Assignment](once(ctx, time.Second, segment(j.Index, in.Dispatch)), DispatchJobActivity, in)
@@ -234,14 +235,17 @@ func (t *turn) runJob(ctx workflow.Context, j *job) {
 			j.Status, j.Text = berth.JobDone, text
 			break
 		}
-		if ctx.Err() == nil && j.outages < maxOutages && inOutage(ctx, err, heartbeatTimeout) {
+		switch {
+		case ctx.Err() == nil && j.busy.returned(ctx, NodeRef{NodeID: j.NodeID, Generation: j.slot.Generation}, err):
+			j.failure = fmt.Sprintf("on %s: %s", j.NodeID, attemptError(err))
+		case ctx.Err() == nil && j.outages < maxOutages && inOutage(ctx, err, heartbeatTimeout):
 			j.outages++
 			j.failure = fmt.Sprintf("on %s: %s", j.NodeID, outageError)
-		} else {
+		default:
 			t.recordFailure(j, err)
 		}
-		code := berth.CodeInvalid
-		if !permanent(err) {
+		code := permanentCode(ctx, err)
+		if code == "" {
 			code = t.dispatchAgain(ctx, j)
 		}
 		if code != "" {
@@ -283,6 +287,10 @@ func (j *job) failureMessage(code berth.Code) string {
 	switch code {
 	case berth.CodeInvalid:
 		return "this segment cannot be translated, " + j.failure
+	case berth.CodeTooLarge:
+		return "the translation of this segment is too long, " + j.failure
+	case berth.CodeNodeFull:
+		return fmt.Sprintf("every node for this segment was busy; after %d requests the last one was returned %s", j.busy.times, j.failure)
 	case berth.CodeNodeFailed:
 		return fmt.Sprintf("attempt %d failed, %s", len(j.failed), j.failure)
 	case berth.CodeNoNode:
@@ -295,7 +303,9 @@ func (j *job) failureMessage(code berth.Code) string {
 // translate is one attempt on one node. Temporal does not retry it, because a retry would go to the same node.
 func (t *turn) translate(ctx workflow.Context, j *job) (string, error) {
 	t.size.schedule(ctx, jobSize(j.text))
-	var out berth.JobOutput
+	var out struct {
+		Text *string `json:"text"` // of berth.JobOutput
+	}
 	err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              j.slot.TaskQueue(),
 		ScheduleToStartTimeout: acceptTimeout,
@@ -307,10 +317,32 @@ func (t *turn) translate(ctx workflow.Context, j *job) (string, error) {
 		SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, Dispatch: j.Dispatches, Index: j.Index,
 		SpeakerID: j.SpeakerID, SrcLang: j.src, TgtLang: j.tgt, Text: j.text,
 	}).Get(ctx, &out)
-	if err == nil && len(out.Text) > berth.MaxSegmentBytes {
-		err = refuse(berth.CodeTooLarge, fmt.Sprintf("the translation exceeds the limit of %d bytes", berth.MaxSegmentBytes))
+	if err != nil {
+		return "", err
 	}
-	return out.Text, err
+	return checkOutput(ctx, out.Text)
+}
+
+// checkOutput returns the translation of a node, or why it is none.
+func checkOutput(ctx workflow.Context, text *string) (string, error) {
+	if text != nil && len(*text) <= berth.MaxSegmentBytes {
+		return *text, nil
+	}
+	limit := berth.MaxTranslationBytes
+	if workflow.GetVersion(ctx, versionOutput, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		limit = berth.MaxSegmentBytes
+		if text == nil {
+			return "", nil
+		}
+	}
+	switch {
+	case text == nil:
+		return "", refuse(berth.CodeNodeFailed, "the node's response has no text")
+	case len(*text) > limit:
+		return "", refuse(berth.CodeTooLarge, fmt.Sprintf("the output of %d bytes exceeds the limit of %d bytes", len(*text), limit))
+	default:
+		return *text, nil
+	}
 }
 
 // dispatchAgain dispatches a failed job, and waits while no node has capacity. Nodes that have not failed it take
@@ -326,9 +358,14 @@ func (t *turn) dispatchAgain(ctx workflow.Context, j *job) berth.Code {
 		switch {
 		case ctx.Err() != nil:
 			return berth.CodeCancelled
+		case j.busy.times > maxBusy, j.busy.last && workflow.Now(ctx).Sub(j.submittedAt) > maxJobWait:
+			return berth.CodeNodeFull
 		case len(j.failed) > maxJobRetries:
 			return berth.CodeNodeFailed
 		case workflow.Now(ctx).Sub(j.submittedAt) > maxJobWait && pause > minDispatchPause:
+			if j.busy.last {
+				return berth.CodeNodeFull
+			}
 			if onlyOthers {
 				return berth.CodeNodeFailed
 			}
@@ -338,7 +375,9 @@ func (t *turn) dispatchAgain(ctx workflow.Context, j *job) berth.Code {
 			return ""
 		}
 		wait := pause
-		if onlyOthers {
+		if busy := j.busy.left(ctx); busy > 0 {
+			wait = min(busy, busyPoll)
+		} else if onlyOthers {
 			wait = min(wait, left)
 		}
 		// An error is the cancellation, which the next iteration handles.

@@ -244,7 +244,7 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 	}
 	e := ep.failure(cause, resp.StatusCode, ep.shown(fmt.Sprintf("status %d", resp.StatusCode), reported.message), errors.New(ep.quote(body)))
 	if e.said = body; e.Retryable {
-		if asked := retryAfter(resp.Header, now); asked > 0 {
+		if asked := RetryAfter(resp.Header, now); asked > 0 {
 			e.RetryAfter, e.Until = min(asked, maxRetryAfter), now.Add(asked)
 		}
 	}
@@ -330,8 +330,9 @@ func (ep endpoint) scrub(err error) error {
 	return err
 }
 
-// retryAfter parses Retry-After, in seconds or as a date, and the Retry-After-Ms of some providers.
-func retryAfter(h http.Header, now time.Time) time.Duration {
+// RetryAfter parses Retry-After, in seconds or as a date, and the Retry-After-Ms of some providers. It returns 0 without one, and a year
+// at most.
+func RetryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
 		return boundRetryAfter(ms / 1000)
 	}

@@ -24,6 +24,8 @@ import (
 const (
 	// exitInvalid is EX_DATAERR of sysexits.h: the input is invalid, so that no other node could do better.
 	exitInvalid = 65
+	// exitBusy is EX_TEMPFAIL: the command cannot do the work at present.
+	exitBusy = 75
 	// stderrKept is how much of the end of a command's standard error is kept, messageBytes the maximum length of a
 	// message made from it.
 	stderrKept   = 4 << 10
@@ -33,7 +35,7 @@ const (
 )
 
 // Exec is a driver that runs a command per job with `sh -c`, in its own process group: it reads the text from standard
-// input and writes the result to standard output. Exit status 65 is an invalid input, any other status except 0 a failure;
+// input and writes the result to standard output. Exit status 65 is an invalid input, 75 means busy, any other status except 0 is a failure;
 // the last line of standard error is the message. When the job ends early, the whole group is killed.
 type Exec struct {
 	command string
@@ -70,13 +72,16 @@ func NewExec(command string, env []string) (*Exec, error) {
 // like a shell's $(…).
 func (e *Exec) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutput, error) {
 	// The removed line breaks may exceed the text's limit.
-	out, err := e.run(ctx, []byte(in.Text+"\n"), berth.MaxSegmentBytes+2, map[string]string{
+	out, err := e.run(ctx, []byte(in.Text+"\n"), berth.MaxTranslationBytes+2, map[string]string{
 		"BERTH_SESSION_ID": in.SessionID, "BERTH_TURN_ID": in.TurnID, "BERTH_JOB_ID": in.JobID,
 		"BERTH_DISPATCH": strconv.Itoa(in.Dispatch), "BERTH_INDEX": strconv.Itoa(in.Index), "BERTH_SPEAKER_ID": in.SpeakerID,
 		"BERTH_SRC_LANG": in.SrcLang, "BERTH_TGT_LANG": in.TgtLang,
 	})
 	if err != nil {
 		return berth.JobOutput{}, err
+	}
+	if len(out) == 0 {
+		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the command printed nothing; it prints an empty line for an empty translation")
 	}
 	if !utf8.Valid(out) {
 		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the command's output is not UTF-8")
@@ -124,7 +129,7 @@ func (e *Exec) run(ctx context.Context, stdin []byte, limit int, vars map[string
 	err := cmd.Run()
 	switch {
 	case errors.Is(context.Cause(ctx), errTooMuchOutput):
-		return nil, berth.Errorf(berth.CodeNodeFailed, "the command's output exceeds the limit of %d bytes", limit-2)
+		return nil, berth.Errorf(berth.CodeTooLarge, "the command's output exceeds the limit of %d bytes", limit-2)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("run command: %w", ctx.Err())
 	case errors.Is(err, exec.ErrWaitDelay):
@@ -154,8 +159,11 @@ func failure(err error, line string) error {
 	if line == "" {
 		line = "the command failed: " + exit.Error()
 	}
-	if exit.ExitCode() == exitInvalid {
+	switch exit.ExitCode() {
+	case exitInvalid:
 		return berth.Errorf(berth.CodeInvalid, "%s", line)
+	case exitBusy:
+		return &busy{message: line}
 	}
 	return berth.Errorf(berth.CodeNodeFailed, "%s", line).With(exit)
 }

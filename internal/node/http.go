@@ -9,8 +9,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"berth"
+	"berth/internal/llm"
 	"berth/internal/webhook"
 )
 
@@ -18,7 +20,8 @@ import (
 const ActivityHeader = "Berth-Activity"
 
 // HTTP is a driver that posts the activity's input as JSON to an endpoint, which returns the activity's output. Status 400,
-// 413, 415 or 422 is an invalid input, any other status except 200 a failure. The job's context bounds the call.
+// 413, 415 or 422 is an invalid input; 429, and 503 with Retry-After, mean that the endpoint is busy; any other status except 200 and 204 is a
+// failure. The job's context bounds the call.
 type HTTP struct {
 	url    string
 	key    string
@@ -92,11 +95,11 @@ func (h *HTTP) Translate(ctx context.Context, in berth.JobInput) (berth.JobOutpu
 		Text *string `json:"text"`
 	}
 	id := messageID(in.JobID, in.Dispatch)
-	if err := h.post(ctx, berth.ActivityTranslate, id, in, &out, berth.MaxSegmentBytes); err != nil {
+	if err := h.post(ctx, berth.ActivityTranslate, id, in, &out, berth.MaxTranslationBytes); err != nil {
 		return berth.JobOutput{}, err
 	}
 	if out.Text == nil {
-		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the endpoint's response has no text")
+		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the endpoint's response has no text; an empty translation is {\"text\": \"\"}")
 	}
 	return berth.JobOutput{Text: *out.Text}, nil
 }
@@ -137,7 +140,7 @@ func (h *HTTP) post(ctx context.Context, activity, id string, in, out any, maxTe
 		return unreachable(ctx, err)
 	}
 	defer func() { _ = res.Body.Close() }() // the response was read, or is discarded
-	if res.StatusCode != http.StatusOK {
+	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusNoContent {
 		return refusal(res)
 	}
 	limit := int64(escapeFactor*maxText + envelope)
@@ -146,7 +149,9 @@ func (h *HTTP) post(ctx context.Context, activity, id string, in, out any, maxTe
 	case err != nil:
 		return unreachable(ctx, err)
 	case int64(len(body)) > limit:
-		return berth.Errorf(berth.CodeNodeFailed, "the endpoint's response exceeds the limit of %d bytes", limit)
+		return berth.Errorf(berth.CodeTooLarge, "the endpoint's response exceeds the limit of %d bytes", limit)
+	case len(bytes.TrimSpace(body)) == 0:
+		return nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
 		return berth.Errorf(berth.CodeNodeFailed, "the endpoint's response is not valid JSON of the expected form").With(err)
@@ -176,6 +181,9 @@ func refusal(res *http.Response) error {
 	e := berth.Errorf(code, "the endpoint returned status %d", res.StatusCode)
 	if s := printable(string(detail)); s != "" {
 		e.Message += ": " + s
+	}
+	if after := llm.RetryAfter(res.Header, time.Now()); isBusy(res.StatusCode, after) {
+		return &busy{e.Message, after}
 	}
 	return e
 }

@@ -74,14 +74,17 @@ func TestHTTP_BadResponse_ErrorHasCodeAndMessage(t *testing.T) {
 		"invalid input":       {answer(422, "no such language\nat all"), berth.CodeInvalid, "the endpoint returned status 422: no such language at all"},
 		"bad request":         {answer(400, ""), berth.CodeInvalid, "the endpoint returned status 400"},
 		"a failure":           {answer(500, "oops"), berth.CodeNodeFailed, "500: oops"},
-		"busy":                {answer(429, ""), berth.CodeNodeFailed, "429"},
 		"not allowed":         {answer(401, ""), berth.CodeNodeFailed, "401"},
 		"a redirection":       {answer(302, ""), berth.CodeNodeFailed, "302"},
-		"another success":     {answer(204, ""), berth.CodeNodeFailed, "204"},
+		"another success":     {answer(201, `{"text":"hola"}`), berth.CodeNodeFailed, "201"},
+		"no content":          {answer(204, ""), berth.CodeNodeFailed, "has no text"},
+		"an empty body":       {answer(200, " \n"), berth.CodeNodeFailed, "has no text"},
+		"a null":              {answer(200, `{"text":null}`), berth.CodeNodeFailed, "has no text"},
+		"unavailable":         {answer(503, ""), berth.CodeNodeFailed, "503"},
 		"no JSON":             {answer(200, "hola"), berth.CodeNodeFailed, "not valid JSON"},
 		"another type":        {answer(200, `{"text":5}`), berth.CodeNodeFailed, "not valid JSON"},
 		"no text":             {answer(200, `{"txt":"hola"}`), berth.CodeNodeFailed, "has no text"},
-		"much too long":       {answer(200, `{"text":"`+strings.Repeat("x", 500_000)+`"}`), berth.CodeNodeFailed, "exceeds the limit"},
+		"much too long":       {answer(200, `{"text":"`+strings.Repeat("x", 2_000_000)+`"}`), berth.CodeTooLarge, "exceeds the limit"},
 		"a broken connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, berth.CodeNodeFailed, "unreachable or closed the connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,6 +94,22 @@ func TestHTTP_BadResponse_ErrorHasCodeAndMessage(t *testing.T) {
 			require.ErrorContains(t, err, c.message)
 		})
 	}
+}
+
+// FR9: what prints nothing has no translation, and no output of an executor.
+func TestHTTP_Execute_NoOutput(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"", "{}", "null"} {
+		out, err := endpoint(t, "", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }).Execute(t.Context(), berth.ExecuteInput{})
+		require.NoError(t, err, body)
+		require.Empty(t, out.Output)
+	}
+	out, err := endpoint(t, "", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }).Execute(t.Context(), berth.ExecuteInput{})
+	require.NoError(t, err)
+	require.Empty(t, out.Output)
+	text, err := endpoint(t, "", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"text":""}`) }).Translate(t.Context(), segment)
+	require.NoError(t, err, "an empty text is a translation")
+	require.Empty(t, text.Text)
 }
 
 func TestHTTP_SlowEndpoint_EndsWithTheJob(t *testing.T) {

@@ -37,7 +37,7 @@ func (j *jobs) translate(ctx context.Context, in berth.JobInput) (berth.JobOutpu
 	return Do(ctx, j.gate, in.JobID, func(ctx context.Context) (berth.JobOutput, error) {
 		out, err := j.driver.Translate(ctx, in)
 		if err == nil {
-			err = checkLength(len(out.Text), berth.MaxSegmentBytes)
+			err = checkLength(len(out.Text), berth.MaxTranslationBytes)
 		}
 		return out, err
 	})
@@ -58,7 +58,7 @@ func (j *jobs) execute(ctx context.Context, in berth.ExecuteInput) (berth.Execut
 
 func checkLength(n, limit int) error {
 	if n > limit {
-		return berth.Errorf(berth.CodeNodeFailed, "the output of %d bytes exceeds the limit of %d bytes", n, limit)
+		return berth.Errorf(berth.CodeTooLarge, "the output of %d bytes exceeds the limit of %d bytes", n, limit)
 	}
 	return nil
 }

@@ -62,8 +62,8 @@ func TestJob_EachFailure_IsConverted(t *testing.T) {
 		message string
 	}{
 		"done":              {text: "hola"},
-		"text at the limit": {text: strings.Repeat("x", berth.MaxSegmentBytes)},
-		"text too long":     {text: strings.Repeat("x", berth.MaxSegmentBytes+1), kind: "node_failed", message: "the output of 65537 bytes exceeds the limit of 65536 bytes"},
+		"text at the limit": {text: strings.Repeat("x", berth.MaxTranslationBytes)},
+		"text too long":     {text: strings.Repeat("x", berth.MaxTranslationBytes+1), kind: "too_large", final: true, message: "the output of 262145 bytes exceeds the limit of 262144 bytes"},
 		"an invalid input":  {err: berth.Invalid("text", "is not text"), kind: "invalid", final: true, message: "is not text"},
 		"a failure":         {err: berth.Errorf(berth.CodeNodeFailed, "out of words").With(errors.New("secret")), kind: "node_failed", message: "out of words"},
 		"a model's failure": {err: berth.Errorf(berth.CodeProviderUnavailable, "no model"), kind: "node_failed", message: "no model"},

@@ -98,9 +98,11 @@ func (o *OpenAI) Translate(ctx context.Context, in berth.JobInput) (berth.JobOut
 	case ctx.Err() != nil:
 		return berth.JobOutput{}, ctx.Err()
 	case err != nil:
-		return berth.JobOutput{}, err
+		return berth.JobOutput{}, busyModel(err)
 	case res.FinishReason == "length":
 		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the model's answer was cut off at its token limit")
+	case res.Text == "":
+		return berth.JobOutput{}, berth.Errorf(berth.CodeNodeFailed, "the model answered nothing")
 	case res.Stub:
 		return berth.JobOutput{Text: res.Text + SimMark}, nil
 	}

@@ -94,7 +94,9 @@ func Do[T any](ctx context.Context, g *Gate, id string, work func(context.Contex
 
 func observeJob(ctx context.Context, begun time.Time, err error) {
 	outcome := metrics.OK
-	if err != nil {
+	if full := (*busy)(nil); errors.As(err, &full) {
+		outcome = "busy"
+	} else if err != nil {
 		outcome = "failed"
 	}
 	labels := metrics.With(metrics.Outcome.String(outcome))
@@ -149,14 +151,17 @@ func interrupted(message string) error {
 }
 
 // outcome converts a failure for the workflow: an application error as it is, cancelled, invalid (no other node could do
-// better), node_failed (another node may succeed), or interrupted.
+// better), too_large, busy, node_failed (another node may succeed), or interrupted.
 func outcome(ctx, called context.Context, err error) error {
 	var converted *temporal.ApplicationError
+	var full *busy
 	switch cause := context.Cause(ctx); {
 	case errors.As(err, &converted):
 		return converted
 	case errors.Is(cause, errDrained):
 		return temporal.NewApplicationError(errDrained.Error(), string(berth.CodeNodeFailed))
+	case ctx.Err() == nil && errors.As(err, &full):
+		return full.returned()
 	case ctx.Err() == nil:
 	case called.Err() != nil && ends(context.Cause(called)), errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return ctx.Err() // Temporal has ended the activity
@@ -172,8 +177,9 @@ func outcome(ctx, called context.Context, err error) error {
 	if errors.As(err, &e) {
 		message = e.Message
 	}
-	if berth.CodeOf(err) == berth.CodeInvalid {
-		return temporal.NewNonRetryableApplicationError(message, string(berth.CodeInvalid), nil)
+	switch code := berth.CodeOf(err); code {
+	case berth.CodeInvalid, berth.CodeTooLarge:
+		return temporal.NewNonRetryableApplicationError(message, string(code), nil)
 	}
 	return temporal.NewApplicationError(message, string(berth.CodeNodeFailed))
 }
