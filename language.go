@@ -91,6 +91,21 @@ func isLanguage(tag language.Tag) bool {
 	}
 }
 
+// ParseLocale returns the supported locale of a language in any form that ParseLanguage reads; CodeInvalid for the field without one.
+func ParseLocale(field, v string) (Locale, error) {
+	tag, err := ParseLanguage(field, v)
+	if err != nil {
+		return "", err
+	}
+	base, _ := language.Raw.Make(tag).Base()
+	switch l := Locale(base.String()); l {
+	case LocaleEN, LocaleZH:
+		return l, nil
+	default:
+		return "", Invalid(field, "%q is not supported; use en or zh", v)
+	}
+}
+
 // spoken is what of a language decides which nodes can translate it: the code and the script, so that zh-TW and zh-HK are zh-Hant, and
 // zh, zh-CN and zh-SG are zh-Hans.
 type spoken struct{ code, script string }

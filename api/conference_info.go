@@ -154,8 +154,8 @@ func newInfo(in *infoInput) (berth.ConferenceInfo, error) {
 	return info, nil
 }
 
-// maxLegField limits the texts of a leg.
-const maxLegField = 512
+// maxLegField limits the texts of a leg, in bytes: a name of berth's, or what its participant has changed it to.
+const maxLegField = max(1024, 4*berth.MaxParticipantName)
 
 // saveLegs stores legs that the owner of a conference has reported.
 func (s *server) saveLegs(ctx context.Context, e164 string, info berth.ConferenceInfo) error {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
@@ -139,9 +140,9 @@ func writeCSV(w io.Writer) func([]berth.ConferenceLeg) error {
 	}
 }
 
-// cell returns text from outside that no spreadsheet treats as a formula.
+// cell returns text from outside that no spreadsheet treats as a formula: with an apostrophe before a character that begins one.
 func cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+	if first, _ := utf8.DecodeRuneInString(text); text != "" && strings.ContainsRune("=+-@\t\r＝＋－＠", first) {
 		return "'" + text
 	}
 	return text

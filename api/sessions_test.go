@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/fleet"
 	"berth/internal/identity"
 	"berth/lua"
 )
@@ -154,12 +155,46 @@ func TestPutSession_SessionAffinity_SpreadsByRoutingKey(t *testing.T) {
 	require.Equal(t, first, spread("f"))
 }
 
+// FR8: the ids of sessions are unique among those of one user: those of another user with the same id are others, with other turns.
+func TestSessions_SameIDOfTwoUsers_AreIndependent(t *testing.T) { // X5
+	t.Parallel()
+	h := newHarness(t)
+	h.node("n1", "translate:en-es", "translate:en-fr")
+	users := []string{"alice", "bob", "https://login.example/u/42", "アリス"}
+	turns := map[string]bool{}
+	for i, user := range users {
+		a := h.session(user, "demo", "en", []string{"es", "fr"}[i%2])
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		require.Equal(t, "NEW", a.json(t)["decision"])
+		require.Equal(t, []any{"demo", user}, []any{a.json(t)["sessionId"], a.json(t)["userId"]})
+		begun := h.call(http.MethodPost, "/v1/sessions/demo/jobs", h.token(user), job("r1"))
+		require.Equal(t, http.StatusOK, begun.status, string(begun.body))
+		require.Equal(t, false, begun.json(t)["replay"])
+		turns[begun.json(t)["turnId"].(string)] = true
+		again := h.call(http.MethodPost, "/v1/sessions/demo/jobs", h.token(user), job("r1"))
+		require.Equal(t, begun.json(t)["turnId"], again.json(t)["turnId"])
+		require.Equal(t, true, again.json(t)["replay"])
+	}
+	require.Len(t, turns, len(users))
+	for i, user := range users {
+		got := h.call(http.MethodGet, "/v1/sessions/demo", h.token(user), nil).json(t)
+		require.Equal(t, []string{"es", "fr"}[i%2], got["tgtLang"])
+		require.True(t, turns[got["currentTurnId"].(string)])
+		delete(turns, got["currentTurnId"].(string))
+	}
+	listed := h.call(http.MethodGet, "/v1/sessions", h.operator(), nil).json(t)["sessions"].([]any)
+	require.Len(t, listed, len(users))
+	for _, s := range listed {
+		require.Equal(t, "demo", s.(doc)["sessionId"])
+		require.Contains(t, users, s.(doc)["userId"])
+	}
+}
+
 func TestSessions_OtherUser_ReturnNotFound(t *testing.T) { // X5
 	t.Parallel()
 	h := newHarness(t)
 	h.node("n1", "translate:en-es", "translate:en-fr")
 	h.session("alice", "s1")
-	require.Equal(t, http.StatusNotFound, h.session("bob", "s1", "en", "fr").status)
 	for _, a := range []answer{
 		h.call(http.MethodGet, "/v1/sessions/s1", h.token("bob"), nil),
 		h.call(http.MethodGet, "/v1/sessions/s9", h.token("alice"), nil),
@@ -268,4 +303,52 @@ func (h *harness) unguarded() {
 	_, err := h.scripts.CheckGuard(h.t.Context())
 	require.NoError(h.t, err)
 	require.NoError(h.t, h.client.HSet(h.t.Context(), h.scripts.Keys().Guard(), "grace", "0").Err())
+}
+
+// FR7: languages are BCP 47 tags in every spelling that clients use; what is stored and sent is canonical. A session gets the pool of the
+// closest pair that nodes declare, and its nodes get the languages as they declared them.
+func TestPutSession_LanguageTags_MatchWhatNodesDeclare(t *testing.T) { // L5
+	t.Parallel()
+	h := newHarness(t)
+	for id, capability := range map[string]string{
+		"pt": "translate:pt-en", "hans": "translate:zh-en", "hant": "translate:zh-TW-en", "he": "translate:iw-en", "latn": "translate:sr-Latn-en",
+		"old": "translate:es-en", "exact": "translate:es_MX-en",
+	} {
+		h.join(id, with("capabilities", []string{capability}), with("maxConcurrentJobs", 100))
+	}
+	h.node("of an earlier version", "translate:in-en")
+	h.seen("the nodes", func(s *fleet.Snapshot) bool { return len(s.Nodes) == 8 })
+	for sent, c := range map[string]struct{ stored, pool, node string }{
+		"pt":          {"pt", "translate:pt-en", "pt"},
+		"pt-BR":       {"pt-BR", "translate:pt-en", "pt"},
+		"pt_PT.UTF-8": {"pt-PT", "translate:pt-en", "pt"},
+		"zh":          {"zh", "translate:zh-en", "zh"},
+		"zh-Hans-CN":  {"zh-Hans-CN", "translate:zh-en", "zh"},
+		"cmn":         {"zh", "translate:zh-en", "zh"},
+		"zh-TW":       {"zh-TW", "translate:zh_TW-en", "zh-TW"},
+		"zh-Hant-HK":  {"zh-Hant-HK", "translate:zh_TW-en", "zh-TW"},
+		"iw":          {"he", "translate:he-en", "he"},
+		"he-IL":       {"he-IL", "translate:he-en", "he"},
+		"sr_RS@latin": {"sr-Latn-RS", "translate:sr_Latn-en", "sr-Latn"},
+		"ES-mx":       {"es-MX", "translate:es_MX-en", "es-MX"},
+		"es-419":      {"es-419", "translate:es-en", "es"},
+		"id-ID":       {"id-ID", "translate:in-en", "in"},
+	} {
+		a := h.session("alice", "s1", sent, "EN")
+		require.Equal(t, http.StatusOK, a.status, "%s: %s", sent, a.body)
+		got := a.json(t)
+		require.Equal(t, []any{c.stored, "en", c.pool}, []any{got["srcLang"], got["tgtLang"], got["preferredPool"]}, sent)
+		a = h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r-"+strings.NewReplacer("@", "-").Replace(sent)))
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		src, tgt := h.fleet.Snapshot().Pair(c.pool, c.stored, "en")
+		require.Equal(t, []string{c.node, "en"}, []string{src, tgt}, "as the node has declared them")
+	}
+	for sent, field := range map[string]string{"sr": "", "sr-Cyrl": "", "yue": "", "xx": "srcLang", "english": "srcLang", "en-US,en;q=0.9": "srcLang", "und": "srcLang", "en_US.UTF-8": "tgtLang"} {
+		a := h.session("alice", "s1", sent, "en-US")
+		require.Equal(t, field, a.problem.Field, "%s: %s", sent, a.body)
+		if field == "" {
+			require.Equal(t, berth.CodeNoNode, a.problem.Code, sent)
+			require.Contains(t, a.problem.Missing[0], "translate:"+strings.ReplaceAll(sent, "-", "_"))
+		}
+	}
 }

@@ -26,7 +26,7 @@ type submitBody struct {
 	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Client-chosen id, unique among your tasks; generated when omitted"`
 	ServiceID string              `json:"serviceId" maxLength:"128" doc:"Service that the task belongs to"`
 	Template  berth.Template      `json:"template"`
-	Locale    berth.Locale        `json:"locale,omitempty" enum:"en,zh" default:"en" doc:"Language of the prompts and the answer"`
+	Locale    string              `json:"locale,omitempty" default:"en" doc:"Language of the prompts and the answer: en, zh, or a tag of one of them such as en-US or zh-Hans"`
 	Variables map[string]Variable `json:"variables" maxProperties:"8" doc:"Inputs of the template, see GET /v1/templates"`
 }
 
@@ -57,13 +57,17 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	case lua.SessionService, lua.ConferenceService, lua.OperatorService: // their streams are not of tasks
 		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
 	}
+	locale, err := berth.ParseLocale("locale", b.Locale)
+	if err != nil {
+		return nil, err
+	}
 	vals, err := s.checkValues(ctx, cl.user.UserID, b.Template, b.Variables)
 	if err != nil {
 		return nil, err
 	}
 	plan := berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
-			ServiceID: b.ServiceID, Template: b.Template, Locale: b.Locale,
+			ServiceID: b.ServiceID, Template: b.Template, Locale: locale,
 			Variables: vals.ids(cl.user.UserID), RequestID: cl.requestID, TraceID: cl.traceID,
 		},
 		UserID: cl.user.UserID,

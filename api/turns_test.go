@@ -149,7 +149,7 @@ func TestDispatchJob_InvalidBody_NamesField(t *testing.T) { // X6
 		"odd request id":            {job("r 1"), 400, "requestId"},
 		"reserved request id":       {job("r~1"), 400, "requestId"},
 		"odd turn id":               {job("r1", with("turnId", "t/1")), 400, "turnId"},
-		"long speaker":              {job("r1", with("speakerId", strings.Repeat("x", 129))), 400, "speakerId"},
+		"long speaker":              {job("r1", with("speakerId", strings.Repeat("x", 201))), 400, "speakerId"},
 		"speaker with a line break": {job("r1", with("speakerId", "a\nb")), 400, "speakerId"},
 		"no segment":                {job("r1", without("segment")), 400, "segment"},
 		"no index":                  {job("r1", with("segment", doc{"text": "x"})), 400, "segment.index"},

@@ -14,7 +14,7 @@ import (
 // ConferenceSpec is the body of POST /v1/conferences. One of EndAt and DurationMs is required.
 type ConferenceSpec struct {
 	E164            string          `json:"e164,omitempty" doc:"The number without the plus; by default a free one is assigned" example:"8613800138000"`
-	Title           string          `json:"title,omitempty" doc:"Display name, at most 200 bytes"`
+	Title           string          `json:"title,omitempty" doc:"Display name, at most 200 characters"`
 	MaxParticipants int             `json:"maxParticipants,omitempty" minimum:"0" maximum:"10000" doc:"0: no limit"`
 	EndAt           time.Time       `json:"endAt,omitzero" doc:"When the conference ends, at most 30 days from now; give this or durationMs"`
 	DurationMs      int64           `json:"durationMs,omitempty" minimum:"1" maximum:"2592000000" doc:"Duration; give this or endAt"`

@@ -21,8 +21,8 @@ type ExecutionSpec struct {
 	TimeoutMs            int64           `json:"timeoutMs,omitempty" minimum:"1" maximum:"86400000" default:"300000" doc:"Limit of one attempt"`
 	DeadlineMs           int64           `json:"deadlineMs,omitempty" minimum:"1" maximum:"86400000" default:"900000" doc:"Limit of all attempts, including the wait for a node"`
 	InstanceID           string          `json:"instanceId,omitempty" doc:"The caller's own node, for affinity and locality"`
-	Host                 string          `json:"host,omitempty" maxLength:"128" doc:"The caller's location, for locality"`
-	Zone                 string          `json:"zone,omitempty" maxLength:"128" doc:"The caller's location, for locality"`
+	Host                 string          `json:"host,omitempty" doc:"The caller's location, for locality"`
+	Zone                 string          `json:"zone,omitempty" doc:"The caller's location, for locality"`
 }
 
 // AcceptedExecution is the response to a submitted execution.
