@@ -23,7 +23,7 @@ var (
 const extended = " ar kok lv ms sgn sw uz zh "
 
 // ParseLanguage returns the canonical tag (BCP 47, RFC 5646) of a language as browsers, operating systems and users state it: pt-BR of
-// pt_br and of pt_BR.UTF-8, he of iw. It keeps language, script, region and variants, and omits what is no part of the language. It
+// pt_br and of pt_BR.UTF-8, he of iw. It keeps language, script, region and variants, and omits everything else. It
 // returns CodeInvalid for the field where v names no language.
 func ParseLanguage(field, v string) (string, error) {
 	text := strings.TrimSpace(v)

@@ -21,7 +21,7 @@ const (
 // one.
 const maxInput = 16
 
-// Name returns a name that was written for people in the form in which it is stored and sent: in Unicode's normal form C (UAX #15) and
+// Name returns a name that was written for users in the form in which it is stored and sent: in Unicode's normal form C (UAX #15) and
 // without white space at its ends. All other characters stay, among them every kind of space, joiners, combining marks, variation
 // selectors and text from right to left; an empty name is valid. It returns CodeInvalid for the field where the name is longer than limit
 // characters, and where it has a character that is not for text or that changes how its surroundings are displayed (UAX #9): controls,

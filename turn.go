@@ -117,7 +117,7 @@ const (
 )
 
 // ErrorBusy is the type of the application error by which an activity returns work that the node cannot take at present, because what it
-// calls is busy. Its delay, if it has one, is when the node may be asked again.
+// calls is busy. Its delay, if it has one, is when the node may get it again.
 const ErrorBusy = "busy"
 
 // JobInput is the argument of Translate: one segment.

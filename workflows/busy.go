@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// minBusyPause and maxBusyPause bound the pause before a busy node is asked again that did not say when, which doubles. A node that
+	// minBusyPause and maxBusyPause bound the pause before a busy node gets it again that did not say when, which doubles. A node that
 	// did is asked no earlier, up to maxBusyAsked.
 	minBusyPause = time.Second
 	maxBusyPause = 30 * time.Second
@@ -61,7 +61,7 @@ func (b *busyNodes) now(ctx workflow.Context) (nodes []NodeRef) {
 	return nodes
 }
 
-// left returns the time until one of them may be asked again; 0 if none is busy.
+// left returns the time until one of them may get it again; 0 if none is busy.
 func (b *busyNodes) left(ctx workflow.Context) (left time.Duration) {
 	for _, n := range b.nodes {
 		if d := n.until.Sub(workflow.Now(ctx)); d > 0 && (left == 0 || d < left) {

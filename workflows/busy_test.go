@@ -14,7 +14,7 @@ import (
 	"berth/workflows"
 )
 
-// busyUntil is the failure of a node that is busy and says when to ask again, if after is not 0.
+// busyUntil is the failure of a node that is busy and says when to retry, if after is not 0.
 func busyUntil(after time.Duration) error {
 	return temporal.NewApplicationErrorWithOptions("status 429", berth.ErrorBusy, temporal.ApplicationErrorOptions{NextRetryDelay: after})
 }
@@ -188,7 +188,7 @@ func TestExecution_NodeBusy_WaitsWithoutBeingCounted(t *testing.T) { // S6, S8
 	}
 }
 
-// FR9: a translation may be longer than its segment; one beyond its limit ends the job at once, with its own reason, as no node would do
+// FR9: a translation may be longer than its segment; one beyond its limit ends the job immediately, with its own reason, as no node would do
 // better. A response without a text is a failure.
 func TestTurn_Output_LimitAndForm(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"berth/internal/llm"
 )
 
-// busy is the error of work that the driver could not take because what it calls is busy. After is when to ask again, 0 if that is not
+// busy is the error of work that the driver could not take because what it calls is busy. After is when to retry, 0 if that is not
 // known.
 type busy struct {
 	message string

@@ -15,7 +15,7 @@ import (
 	"berth"
 )
 
-// FR6: each driver returns work that its program cannot take at present as busy, with the time after which to ask again.
+// FR6: each driver returns work that its program cannot take at present as busy, with the time after which to retry.
 func TestDrivers_Busy_ReturnTheWork(t *testing.T) { // A11
 	t.Parallel()
 	later := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }

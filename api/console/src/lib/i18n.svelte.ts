@@ -301,7 +301,7 @@ const kept = 'berth.lang';
 function initial(): Lang {
   const saved = localStorage.getItem(kept);
   if (saved === 'en' || saved === 'zh') return saved;
-  return navigator.language.toLowerCase().startsWith('zh') ? 'zh' : 'en';
+  return /^(zh|cmn|yue)\b/i.test(navigator.language) ? 'zh' : 'en';
 }
 
 class I18n {
