@@ -68,7 +68,7 @@ func (s *server) conferenceInfoRoutes() {
 			"owner's; 404 when the conference is unknown."))
 	register(s, "GET /v1/conferences/{e164}/info", forNode, s.getConferenceInfo, op("get-conference-info", "conferences",
 		"Get information about a conference, for its owner",
-		"`live.former` has the participants of the former owner. 409 `conflict` when the unit, its generation or the epoch is not the "+
+		"`live.former` has the participants of the former owner, `live.formerRoomMetadata` the metadata of its room. 409 `conflict` when the unit, its generation or the epoch is not the "+
 			"current owner's; 404 when the conference is unknown."))
 	register(s, "POST /v1/conferences/report", forOperator, s.reportConferences, withStatus(http.StatusAccepted, op("report-conferences", "conferences",
 		"Request a full report from every unit",

@@ -16,16 +16,26 @@ func (c *Client) ReportConference(ctx context.Context, e164 string, in berth.Con
 	return c.call(ctx, http.MethodPost, "/v1/conferences/"+url.PathEscape(e164)+"/info", nil, in, nil)
 }
 
-// FormerParticipants returns the participants that the conference had on its former unit; nil when there are none. owner
-// identifies the unit, which must be the current owner.
-func (c *Client) FormerParticipants(ctx context.Context, e164 string, owner berth.ConferenceInfo) (json.RawMessage, error) {
+// FormerState is what the former owner of a conference had reported, as far as it follows the conference to its next unit.
+type FormerState struct {
+	// Participants are those that may return, as the former unit had reported them; nil when there are none.
+	Participants json.RawMessage
+	// RoomMetadata are what applications had written to the room.
+	RoomMetadata string
+}
+
+// FormerState returns what the former owner had. owner identifies the unit, which must be the current owner.
+func (c *Client) FormerState(ctx context.Context, e164 string, owner berth.ConferenceInfo) (FormerState, error) {
 	q := url.Values{
 		"nodeId": {owner.NodeID}, "generation": {strconv.FormatInt(owner.Generation, 10)}, "epoch": {strconv.FormatInt(owner.Epoch, 10)},
 	}
 	reply, err := fetch[struct {
 		Live struct {
-			Former json.RawMessage `json:"former"`
+			Former             json.RawMessage `json:"former"`
+			FormerRoomMetadata json.RawMessage `json:"formerRoomMetadata"`
 		} `json:"live"`
 	}](ctx, c, http.MethodGet, "/v1/conferences/"+url.PathEscape(e164)+"/info?"+q.Encode(), nil)
-	return reply.Live.Former, err
+	out := FormerState{Participants: reply.Live.Former}
+	_ = json.Unmarshal(reply.Live.FormerRoomMetadata, &out.RoomMetadata) // a unit of another kind may report another form
+	return out, err
 }

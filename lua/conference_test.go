@@ -229,6 +229,26 @@ func TestPutConference_OwnerChanges_FormerParticipantsAreKept(t *testing.T) {
 	})
 }
 
+// FR1: the metadata of the room are kept when the owner changes, until the next one has reported them, however often it changes before.
+func TestPutConference_OwnerChanges_RoomMetadataAreKept(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		put(t, s, confRow("u1", 1, 5, 1))
+		report(t, s, "u1", 1, 5, true, `{"roomMetadata":"a"}`)
+		put(t, s, confRow("", 0, 5, 2))
+		require.JSONEq(t, `{"formerRoomMetadata":"a"}`, liveOf(t, s))
+		put(t, s, confRow("u2", 1, 6, 3))
+		report(t, s, "u2", 1, 6, true, `{"b":1}`)
+		put(t, s, confRow("u3", 1, 7, 4))
+		require.JSONEq(t, `{"formerRoomMetadata":"a"}`, liveOf(t, s), "u2 had not restored them")
+		report(t, s, "u3", 1, 7, true, `{"roomMetadata":""}`)
+		put(t, s, confRow("u1", 1, 8, 5))
+		require.JSONEq(t, `{"formerRoomMetadata":""}`, liveOf(t, s), "they were cleared")
+		put(t, s, confRow("u1", 1, 9, 1, func(r *lua.ConferenceRow) { r.ConferenceID = "another" }))
+		require.Equal(t, `{}`, liveOf(t, s), "another conference of the number")
+	})
+}
+
 // The information about one conference is bounded, whether it is sent in full or in parts.
 func TestPutConferenceInfo_SizeLimit_IsEnforced(t *testing.T) {
 	t.Parallel()

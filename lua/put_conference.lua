@@ -1,7 +1,8 @@
 -- put_conference: write a conference's owner and status as its workflow decided them. A decision older than the stored one
 -- is rejected. When the owner changes, the live information is deleted. The basic data are kept, and the participants as the
--- field former, so that it is known who will return; those of the unit before too, if they had no time to return. The same
--- decision grants the licence that an active conference needs.
+-- field former, so that it is known who will return; those of the unit before too, if they had no time to return. The metadata
+-- of the room are kept as formerRoomMetadata until the next owner reports them. The same decision grants the licence that an
+-- active conference needs.
 --
 -- KEYS[1]  row: owner, generation, epoch, revision, status, start_ms, conference_id; since: ms of the last change of owner
 -- KEYS[2]  information: basic, size; live:{field} for each field of the live information
@@ -85,9 +86,11 @@ redis.call('HSET', row, 'owner', owner, 'generation', ARGV[4], 'epoch', ARGV[5],
 if current[1] ~= owner or current[2] ~= ARGV[4] or current[3] ~= ARGV[5] then
   local now = clock()
   local roster = returning(now)
+  local metadata = redis.call('HGET', info, 'live:roomMetadata') or redis.call('HGET', info, 'live:formerRoomMetadata')
   if owner ~= '' then redis.call('HSET', row, 'since', whole(now)) end
   redis.call('DEL', info)
   if roster and current[5] == ARGV[9] then redis.call('HSET', info, 'live:former', roster) end
+  if metadata and current[5] == ARGV[9] then redis.call('HSET', info, 'live:formerRoomMetadata', metadata) end
 end
 redis.call('HSET', info, 'basic', ARGV[10])
 if ARGV[11] == '1' then

@@ -1,6 +1,6 @@
 -- put_conference_info: write a conference's live information on behalf of its owner. A message from a unit with another
--- generation or epoch is stale: it is rejected and counted. Of live information, only the field former is written elsewhere, by
--- put_conference.
+-- generation or epoch is stale: it is rejected and counted. Of live information, only the fields former and formerRoomMetadata
+-- are written elsewhere, by put_conference.
 --
 -- KEYS[1]  row, as in put_conference
 -- KEYS[2]  information, as in put_conference
@@ -44,10 +44,16 @@ if code == 'STALE' then
 end
 if code ~= 'OK' then return { code } end
 if full then
-  local basic, former = redis.call('HGET', info, 'basic'), redis.call('HGET', info, 'live:former')
+  local kept = {}
+  for _, field in ipairs({ 'basic', 'live:former', 'live:formerRoomMetadata' }) do
+    local value = redis.call('HGET', info, field)
+    if value then
+      kept[#kept + 1] = field
+      kept[#kept + 1] = value
+    end
+  end
   redis.call('DEL', info)
-  if basic then redis.call('HSET', info, 'basic', basic) end
-  if former then redis.call('HSET', info, 'live:former', former) end
+  if #kept > 0 then redis.call('HSET', info, unpack(kept)) end
 end
 for i = 6, #ARGV, 2 do
   if ARGV[i + 1] == '' then

@@ -74,14 +74,7 @@ func (c *commands) do(ctx context.Context, g *node.Gate, e164 string, command fu
 		}
 		ctx, end := c.whileLinked(ctx)
 		defer end()
-		lock := c.locks[stripe(e164, len(c.locks))]
-		select {
-		case lock <- struct{}{}:
-			defer func() { <-lock }()
-		case <-ctx.Done():
-			return struct{}{}, c.converted(ctx, ctx.Err())
-		}
-		return struct{}{}, c.converted(ctx, command(ctx))
+		return struct{}{}, c.converted(ctx, c.alone(ctx, e164, func() error { return command(ctx) }))
 	})
 	return err
 }
@@ -218,6 +211,31 @@ func (c *commands) release(ctx context.Context, in berth.UnitRelease) error {
 
 // endExpired ends a copy whose end time has passed. It is not reported as ended: berth ends the conference itself.
 func (c *commands) endExpired(ctx context.Context, e164 string) error {
+	return c.alone(ctx, e164, func() error {
+		now, exists, err := c.driver.Find(ctx, e164)
+		if err != nil || !exists || !expired(now) { // a command may have extended it since
+			return err
+		}
+		if err := c.driver.Delete(ctx, e164); err != nil {
+			return err
+		}
+		c.report.released(e164)
+		return nil
+	})
+}
+
+// forget removes what is left of a copy that has ended.
+func (c *commands) forget(ctx context.Context, e164 string) error {
+	return c.alone(ctx, e164, func() error {
+		if _, exists, err := c.driver.Find(ctx, e164); err != nil || exists { // a command may have created it since
+			return err
+		}
+		return c.driver.Delete(ctx, e164)
+	})
+}
+
+// alone calls f under the number's lock.
+func (c *commands) alone(ctx context.Context, e164 string, f func() error) error {
 	lock := c.locks[stripe(e164, len(c.locks))]
 	select {
 	case lock <- struct{}{}:
@@ -225,15 +243,7 @@ func (c *commands) endExpired(ctx context.Context, e164 string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	now, exists, err := c.driver.Find(ctx, e164)
-	if err != nil || !exists || !expired(now) { // a command may have extended it since
-		return err
-	}
-	if err := c.driver.Delete(ctx, e164); err != nil {
-		return err
-	}
-	c.report.released(e164)
-	return nil
+	return f()
 }
 
 // list reads the conferences from the media server, so that the result does not depend on the unit's memory.

@@ -30,7 +30,7 @@ type Driver interface {
 	// Create starts a conference whose number is free. It stays while it has participants, and for EmptyAfterMs without; a
 	// returning one, whose participants are expected, does not end before one has joined.
 	Create(ctx context.Context, c berth.UnitConference, returning bool) error
-	// Mark writes another owner's epoch, start and end time to a copy. The next Find and List return them.
+	// Mark writes another owner's epoch, start and end time of a copy. The next Find and List return them.
 	Mark(ctx context.Context, c Copy) error
 	// Delete ends a copy; it is idempotent.
 	Delete(ctx context.Context, e164 string) error
@@ -45,6 +45,8 @@ type Copy struct {
 	EndAt time.Time `json:"endAt,omitzero"`
 	// Participants is their number; it may be a few seconds old.
 	Participants int `json:"people"`
+	// Metadata are what an application has written to the room.
+	Metadata string `json:"-"`
 }
 
 // Live is the live information of a conference by its top-level fields. The set of fields is fixed: a change is reported as

@@ -17,8 +17,9 @@ const (
 	guardCall  = 3 * time.Second
 	// endGrace is how long after its end time a conference that berth did not release is ended by the unit.
 	endGrace = 3 * time.Second
-	// foreignAfter is the number of consecutive lists with a foreign room after which it is removed.
-	foreignAfter = 2
+	// removedAfter is the number of consecutive lists with a foreign room, or with the state of a room that has ended, after which
+	// it is removed.
+	removedAfter = 2
 )
 
 // guard ends what must not run on the media server, without berth: conferences past their end time, rooms that no unit
@@ -32,6 +33,7 @@ type guard struct {
 
 	acceptedAt atomic.Int64   // when berth last accepted a heartbeat, in Unix ms; 0 before the first
 	foreign    map[string]int // consecutive lists with each foreign room
+	abandoned  map[string]int // consecutive lists with each state without a room
 }
 
 // accepted notes a heartbeat or registration that berth accepted.
@@ -44,6 +46,7 @@ func (g *guard) run(ctx context.Context) (fenced bool) {
 			return g.fence(ctx)
 		}
 		g.endExpired(ctx)
+		g.removeAbandoned(ctx)
 		if g.dedicated {
 			g.removeForeign(ctx)
 		}
@@ -110,12 +113,7 @@ func (g *guard) removeForeign(ctx context.Context) {
 	if err != nil {
 		return // the next check retries
 	}
-	last := g.foreign
-	g.foreign = map[string]int{}
-	for _, e164 := range slices.Compact(slices.Sorted(slices.Values(numbers))) {
-		if g.foreign[e164] = last[e164] + 1; g.foreign[e164] < foreignAfter {
-			continue
-		}
+	for _, e164 := range lasting(&g.foreign, numbers) {
 		if err := g.driver.Delete(ctx, e164); err != nil {
 			g.log.Warn("foreign room not removed; retrying", "room", e164, "error", err)
 			continue
@@ -123,5 +121,41 @@ func (g *guard) removeForeign(ctx context.Context) {
 		delete(g.foreign, e164)
 		metrics.ForeignRooms.Add(ctx, 1)
 		g.log.Warn("room removed that no unit had created", "room", e164)
+	}
+}
+
+// lasting returns the numbers that removedAfter consecutive lists had. counts is by number.
+func lasting(counts *map[string]int, numbers []string) (out []string) {
+	last := *counts
+	*counts = map[string]int{}
+	for _, e164 := range slices.Compact(slices.Sorted(slices.Values(numbers))) {
+		if (*counts)[e164] = last[e164] + 1; (*counts)[e164] >= removedAfter {
+			out = append(out, e164)
+		}
+	}
+	return out
+}
+
+// abandoner is a driver that keeps the state of a conference apart from its room.
+type abandoner interface {
+	Abandoned(ctx context.Context) (numbers []string, err error)
+}
+
+// removeAbandoned removes the state of rooms that have ended: a room of the same number that an application creates is not the unit's.
+func (g *guard) removeAbandoned(ctx context.Context) {
+	driver, ok := g.driver.(abandoner)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, guardCall)
+	defer cancel()
+	numbers, err := driver.Abandoned(ctx)
+	if err != nil {
+		return // the next check retries
+	}
+	for _, e164 := range lasting(&g.abandoned, numbers) {
+		if err := g.commands.forget(ctx, e164); err != nil {
+			g.log.Warn("state of an ended room not removed; retrying", "room", e164, "error", err)
+		}
 	}
 }

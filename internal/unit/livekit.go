@@ -6,32 +6,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"math"
 	"net"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"berth"
 	"berth/internal/metrics"
-	"berth/internal/pause"
 )
 
 const (
-	// sentinelPrefix and the unit's id name the room that identifies a run of a LiveKit server, which keeps its rooms in
-	// memory. No number starts with the prefix.
-	sentinelPrefix = "berth.unit."
-	// sentinelSeconds is how long the empty room stays: ten years.
-	sentinelSeconds = 10 * 365 * 24 * 3600
 	// roomSeconds is how long an empty room stays, because its timeouts cannot be changed when the end time is: the longest
 	// conference, 30 days, and a day. The agent ends the room at the end time.
 	roomSeconds = 31 * 24 * 3600
-	// markedWithin bounds the wait until lists show a room's new metadata, read every markedEvery.
-	markedWithin, markedEvery = 2 * time.Second, 5 * time.Millisecond
 	// liveBytes limits the participants' share of berth.MaxConferenceInfo.
-	liveBytes = berth.MaxConferenceInfo - 16<<10
+	liveBytes = berth.MaxConferenceInfo - maxRoomMetadata - 16<<10
 )
 
 // LiveKitOptions identify a LiveKit server.
@@ -42,13 +33,14 @@ type LiveKitOptions struct {
 	Unit string
 }
 
-// LiveKit is a driver for the room service API of a LiveKit server. It is stateless: the rooms' metadata holds everything,
-// so that nothing is lost with the agent.
+// LiveKit is a driver for the room service API of a LiveKit server. Rooms of its own on that server hold everything, so that
+// nothing is lost with the agent.
 type LiveKit struct {
 	api  *roomService
 	host string
 	addr string // host and port
 	unit string
+	seen atomic.Pointer[seen]
 }
 
 // NewLiveKit returns the driver.
@@ -82,114 +74,22 @@ func (l *LiveKit) ClientURL() string { return "ws" + strings.TrimPrefix(l.api.ro
 // Close closes idle connections.
 func (l *LiveKit) Close() { l.api.http.CloseIdleConnections() }
 
-// mark is the metadata of a conference's room.
-type mark struct {
-	ConferenceID string    `json:"conferenceId"`
-	Epoch        int64     `json:"epoch"`
-	StartedAt    time.Time `json:"startedAt"`
-	EndAt        time.Time `json:"endAt,omitzero"` // absent in rooms of older agents
-	Unit         string    `json:"unit"`
-}
-
-func (l *LiveKit) sentinel() string { return sentinelPrefix + l.unit }
-
-// Incarnation returns that of the LiveKit process, from the sentinel room that the first call of each run creates.
-func (l *LiveKit) Incarnation(ctx context.Context) (berth.Incarnation, error) {
-	rooms, err := l.api.list(ctx, l.sentinel())
-	if err != nil {
-		return berth.Incarnation{}, err
-	}
-	if len(rooms) > 0 {
-		return l.incarnation(rooms[0]), nil
-	}
-	made, err := l.api.create(ctx, createRoom{Name: l.sentinel(), EmptyTimeout: sentinelSeconds, DepartureTimeout: sentinelSeconds, MaxParticipants: 1})
-	if err != nil {
-		return berth.Incarnation{}, err
-	}
-	return l.incarnation(made), nil
-}
-
-// incarnation uses a hash of the sentinel's id as process id, because the API does not expose the real one.
-func (l *LiveKit) incarnation(sentinel room) berth.Incarnation {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(sentinel.SID)) // a hash never fails
-	return berth.Incarnation{Host: l.host, PID: int(h.Sum32()&math.MaxInt32) | 1, StartedAt: sentinel.created()}
-}
-
-// errNoSentinel is the error of a list right after the server has restarted.
-var errNoSentinel = errors.New("the LiveKit server has restarted")
-
-// List reads the server's rooms, with the sentinel, in one call.
-func (l *LiveKit) List(ctx context.Context) (inc berth.Incarnation, out []Copy, err error) {
-	rooms, err := l.api.list(ctx)
-	if err != nil {
-		return inc, nil, err
-	}
-	for _, r := range rooms {
-		if r.Name == l.sentinel() {
-			inc = l.incarnation(r)
-		} else if c, ok := l.copyOf(r); ok {
-			out = append(out, c)
-		}
-	}
-	if inc == (berth.Incarnation{}) {
-		return inc, nil, errNoSentinel
-	}
-	return inc, out, nil
-}
-
-// copyOf returns the conference of a room that the unit created.
-func (l *LiveKit) copyOf(r room) (Copy, bool) {
-	var m mark
-	if berth.ValidE164("name", r.Name) != nil || json.Unmarshal([]byte(r.Metadata), &m) != nil || m.Epoch <= 0 || m.Unit != l.unit {
-		return Copy{}, false
-	}
-	return Copy{
-		UnitCopy: berth.UnitCopy{E164: r.Name, ConferenceID: m.ConferenceID, Epoch: m.Epoch, StartedAt: m.StartedAt},
-		EndAt:    m.EndAt, Participants: r.NumParticipants,
-	}, true
-}
-
-// Find reads one room.
-func (l *LiveKit) Find(ctx context.Context, e164 string) (Copy, bool, error) {
-	rooms, err := l.api.list(ctx, e164)
-	if err != nil || len(rooms) == 0 {
-		return Copy{}, false, err
-	}
-	c, ok := l.copyOf(rooms[0])
-	if !ok {
-		return Copy{}, false, ErrForeign
-	}
-	return c, true, nil
-}
-
-// Foreign returns the rooms that are named like a number and that no unit has created.
-func (l *LiveKit) Foreign(ctx context.Context) (numbers []string, err error) {
-	rooms, err := l.api.list(ctx)
-	for _, r := range rooms {
-		var m mark
-		if berth.ValidE164("name", r.Name) == nil && (json.Unmarshal([]byte(r.Metadata), &m) != nil || m.Unit == "") {
-			numbers = append(numbers, r.Name)
-		}
-	}
-	return numbers, err
-}
-
 // Fence deletes the rooms of this unit, and its sentinel last: the next call of Incarnation returns another one.
 func (l *LiveKit) Fence(ctx context.Context) error {
-	rooms, err := l.api.list(ctx)
+	found, err := l.api.list(ctx)
 	if err != nil {
 		return err
 	}
-	for _, r := range rooms {
-		if _, own := l.copyOf(r); own {
-			err = errors.Join(err, l.Delete(ctx, r.Name))
+	all := byName(found)
+	for name := range all {
+		if _, own, _ := l.copyOf(all, name); own {
+			err = errors.Join(err, l.Delete(ctx, name))
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return l.Delete(ctx, l.sentinel())
+	return l.remove(ctx, l.sentinel())
 }
 
 // Check fails if the server creates rooms for participants who join them. With that setting, the participants of a server that
@@ -213,10 +113,9 @@ func (l *LiveKit) Watch(ctx context.Context) {
 	_, _ = c.Read(make([]byte, 1))   // the server sends nothing unasked
 }
 
-// Create creates the room.
+// Create creates the room, after its state: of two agents that create a number, one finds the state of the other.
 func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference, returning bool) error {
-	metadata, err := l.metadata(copyOf(c))
-	if err != nil {
+	if err := l.write(ctx, copyOf(c)); err != nil {
 		return err
 	}
 	empty, left := uint32(roomSeconds), uint32(roomSeconds)
@@ -227,56 +126,28 @@ func (l *LiveKit) Create(ctx context.Context, c berth.UnitConference, returning 
 		}
 	}
 	made, err := l.api.create(ctx, createRoom{
-		Name: c.E164, EmptyTimeout: empty, DepartureTimeout: left, MaxParticipants: uint32(c.MaxParticipants), Metadata: metadata, //nolint:gosec // 0 to 10,000
+		Name: c.E164, EmptyTimeout: empty, DepartureTimeout: left, MaxParticipants: uint32(c.MaxParticipants), //nolint:gosec // 0 to 10,000
 	})
 	if err != nil {
 		return err
 	}
-	if made.Metadata != metadata { // created by another process since Find
-		return ErrForeign
+	if made.EmptyTimeout != empty || made.DepartureTimeout != left { // created by an application since Find
+		return errors.Join(ErrForeign, l.remove(ctx, stateRoom(c.E164)))
 	}
 	return nil
 }
 
-// Mark writes the room's metadata and waits until lists show it.
-func (l *LiveKit) Mark(ctx context.Context, c Copy) error {
-	metadata, err := l.metadata(c)
-	if err != nil {
-		return err
-	}
-	if err := l.api.update(ctx, c.E164, metadata); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, markedWithin)
-	defer cancel()
-	for {
-		now, ok, err := l.Find(ctx, c.E164)
-		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return errors.New("the room has ended")
-		case now.Epoch > c.Epoch || now.Epoch == c.Epoch && !now.EndAt.Before(c.EndAt):
-			return nil
-		case !pause.For(ctx, markedEvery):
-			return fmt.Errorf("the room list does not show the new epoch: %w", ctx.Err())
-		}
-	}
-}
-
-func (l *LiveKit) metadata(c Copy) (string, error) {
-	b, err := json.Marshal(mark{c.ConferenceID, c.Epoch, c.StartedAt, c.EndAt, l.unit})
-	if err != nil {
-		return "", fmt.Errorf("encode room metadata: %w", err)
-	}
-	return string(b), nil
-}
-
-// Delete ends the room and disconnects its participants.
+// Delete ends the room, which disconnects its participants, and forgets its state.
 func (l *LiveKit) Delete(ctx context.Context, e164 string) error {
-	err := l.api.remove(ctx, e164)
-	var failed *twirpError
-	if errors.As(err, &failed) && failed.Code == "not_found" {
+	if err := l.remove(ctx, e164); err != nil {
+		return err
+	}
+	return l.remove(ctx, stateRoom(e164))
+}
+
+func (l *LiveKit) remove(ctx context.Context, room string) error {
+	err := l.api.remove(ctx, room)
+	if notFound(err) {
 		return nil
 	}
 	return err
@@ -319,6 +190,11 @@ func tracksOf(p participant) (out []track) {
 		out = append(out, track{SID: t.SID, Source: strings.ToLower(t.Source), Muted: t.Muted})
 	}
 	return out
+}
+
+// Describe writes the room's metadata, which are the application's.
+func (l *LiveKit) Describe(ctx context.Context, e164, metadata string) error {
+	return l.api.update(ctx, e164, metadata)
 }
 
 // Mute mutes a participant's track.

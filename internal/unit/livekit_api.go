@@ -54,12 +54,14 @@ type createRoom struct {
 }
 
 type room struct {
-	SID             string `json:"sid"`
-	Name            string `json:"name"`
-	Metadata        string `json:"metadata"`
-	NumParticipants int    `json:"num_participants"`
-	CreationTime    int64  `json:"creation_time,string"`    // Unix seconds
-	CreationTimeMs  int64  `json:"creation_time_ms,string"` // not sent by older servers
+	SID              string `json:"sid"`
+	Name             string `json:"name"`
+	Metadata         string `json:"metadata"`
+	EmptyTimeout     uint32 `json:"empty_timeout"`     // seconds
+	DepartureTimeout uint32 `json:"departure_timeout"` // seconds
+	NumParticipants  int    `json:"num_participants"`
+	CreationTime     int64  `json:"creation_time,string"`    // Unix seconds
+	CreationTimeMs   int64  `json:"creation_time_ms,string"` // not sent by older servers
 }
 
 // created returns the creation time in Unix milliseconds.
@@ -102,6 +104,12 @@ type twirpError struct {
 
 func (e *twirpError) Error() string {
 	return fmt.Sprintf("the LiveKit server returned %d %s: %s", e.Status, e.Code, e.Msg)
+}
+
+// notFound reports whether the server does not have the room.
+func notFound(err error) bool {
+	failed, ok := errors.AsType[*twirpError](err)
+	return ok && failed.Code == "not_found"
 }
 
 // list returns the rooms of these names, all rooms without names.

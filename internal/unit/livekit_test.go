@@ -281,6 +281,7 @@ func TestLiveKit_RoomExists_CreationLeavesItUnchanged(t *testing.T) {
 	rooms, err := d.api.list(t.Context(), number)
 	require.NoError(t, err)
 	require.Equal(t, "of another application", rooms[0].Metadata)
+	require.Empty(t, newConsole(t, d).copies())
 }
 
 // FC1: rooms that no unit created are removed from a dedicated server once two lists have shown them; others stay.
@@ -309,10 +310,12 @@ func TestGuard_DedicatedServer_RemovesForeignRooms(t *testing.T) {
 	g.removeForeign(t.Context())
 	require.Contains(t, names(), "8699000001", "it may be one that is being created")
 	g.removeForeign(t.Context())
-	require.ElementsMatch(t, []string{number, "8699000002", "lobby", "berth.unit.u1", "berth.unit.u2"}, names())
+	require.ElementsMatch(t, []string{
+		number, "8699000002", "lobby", "berth.unit.u1", "berth.unit.u2", "berth.conference." + number, "berth.conference.8699000002",
+	}, names())
 }
 
-// C5, FC10: the end time is in the room's metadata. A unit that is cut off from berth ends the conference itself.
+// C5, FC10: the end time is in the conference's state. A unit that is cut off from berth ends the conference itself.
 func TestGuard_EndTimePasses_RoomIsEnded(t *testing.T) {
 	t.Parallel()
 	server := testlivekit.Start(t)

@@ -36,8 +36,8 @@ const (
 // proxy is the data proxy, a part of the API.
 type proxy interface {
 	ReportConference(ctx context.Context, e164 string, in berth.ConferenceInfo) error
-	// FormerParticipants returns the participants of the former owner; nil when there are none.
-	FormerParticipants(ctx context.Context, e164 string, owner berth.ConferenceInfo) (json.RawMessage, error)
+	// FormerState returns what the former owner had reported.
+	FormerState(ctx context.Context, e164 string, owner berth.ConferenceInfo) (client.FormerState, error)
 }
 
 // reporter sends the live information of one link's conferences to the data proxy: all of it on request and after the
@@ -81,6 +81,8 @@ type reported struct {
 	changed bool      // its participants have changed, which the list may not show yet
 	legs    legs
 	mutes   mutes
+	// described indicates that Metadata are those of the conference: what the former owner had was restored.
+	described bool
 }
 
 // reset makes the next report complete.
@@ -230,10 +232,10 @@ func (r *reporter) compare(copies []Copy) []*reported {
 		listed[c.E164] = true
 		k := r.known[c.E164]
 		if k == nil || k.Epoch != c.Epoch {
-			k = &reported{mutes: mutes{read: true}} // it began before this agent
+			k = &reported{mutes: mutes{read: true}, described: true} // it began before this agent
 			r.known[c.E164] = k
 		}
-		quiet := k.live != nil && c.Participants == 0 && k.Participants == 0 && !k.changed
+		quiet := k.live != nil && c.Participants == 0 && k.Participants == 0 && c.Metadata == k.Metadata && !k.changed
 		k.Copy, k.missing, k.changed = c, 0, false
 		if !k.stale && !quiet && !k.resume.After(begun) {
 			out = append(out, k)
@@ -290,6 +292,9 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 		if live, err = r.driver.Live(ctx, c.E164); err != nil {
 			return true // the next round retries
 		}
+		if _, ok := r.driver.(describer); ok && c.described && c.describe(live) && !bytes.Equal(live[roomMetadata], c.live[roomMetadata]) {
+			r.log.Warn("room metadata are too large to follow the conference to another unit", "conference", c.E164, "bytes", len(c.Metadata))
+		}
 		c.legs.update(live["participants"], time.Now())
 		if restored, err := c.mutes.restore(ctx, r.driver, c.E164, live["participants"]); err != nil {
 			r.log.Warn("mute not restored; retrying", "conference", c.E164, "error", err)
@@ -299,6 +304,9 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 		}
 		switch info.Live, info.Full = difference(c.live, live); {
 		case info.Live == nil && len(c.legs.changed) == 0:
+			if !c.described {
+				r.takeOver(ctx, c, info)
+			}
 			return true
 		case info.Live == nil: // one report does not have space for all legs
 			info.Live = json.RawMessage(`{}`)
@@ -311,13 +319,8 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 	case err == nil:
 		c.live, c.stale, c.refused = live, info.Ended, 0
 		c.legs.accepted(info.Legs)
-		if !c.mutes.read && !info.Ended { // this unit is the owner now
-			former, err := r.api.FormerParticipants(ctx, c.E164, info)
-			if err != nil {
-				r.log.Debug("former participants not read; retrying with the next report", "conference", c.E164, "error", err)
-				return true
-			}
-			c.mutes.take(former)
+		if !c.described && !info.Ended { // this unit is the owner now
+			r.takeOver(ctx, c, info)
 		}
 		return true
 	case !errors.As(err, &refused) || refused.Status >= http.StatusInternalServerError:
@@ -338,6 +341,28 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 		c.live, c.stale = live, info.Ended
 	}
 	return true
+}
+
+// takeOver restores what the former owner of a copy had.
+func (r *reporter) takeOver(ctx context.Context, c *reported, owner berth.ConferenceInfo) {
+	former, err := r.api.FormerState(ctx, c.E164, owner)
+	if err != nil {
+		r.log.Debug("former state not read; retrying", "conference", c.E164, "error", err)
+		return
+	}
+	if !c.mutes.read {
+		c.mutes.take(former.Participants)
+	}
+	unit, ok := r.driver.(describer)
+	if ok && former.RoomMetadata != "" && c.Metadata == "" { // an application may have written others since
+		if err := unit.Describe(ctx, c.E164, former.RoomMetadata); err != nil {
+			r.log.Warn("room metadata not restored; retrying", "conference", c.E164, "error", err)
+			return
+		}
+		c.Metadata = former.RoomMetadata
+	}
+	c.described = true
+	r.notify(notice{e164: c.E164, changed: true}) // report them
 }
 
 // difference returns the fields of now that differ from previous as one object, nil if none does. full reports whether

@@ -27,6 +27,7 @@ type proxyState struct {
 	answer  error
 	calls   int
 	reads   int
+	former  client.FormerState
 }
 
 type report struct {
@@ -55,9 +56,9 @@ func (p *fakeProxy) ReportConference(_ context.Context, e164 string, in berth.Co
 	return err
 }
 
-func (p *fakeProxy) FormerParticipants(context.Context, string, berth.ConferenceInfo) (json.RawMessage, error) {
-	p.do(func(s *proxyState) { s.reads++ })
-	return json.RawMessage(`[]`), nil
+func (p *fakeProxy) FormerState(context.Context, string, berth.ConferenceInfo) (former client.FormerState, err error) {
+	p.do(func(s *proxyState) { s.reads++; former = s.former })
+	return former, nil
 }
 
 func (p *fakeProxy) reply(err error) { p.do(func(s *proxyState) { s.answer = err }) }
