@@ -63,6 +63,7 @@ const (
 	reasonShutdown reason = 3
 	reasonRemoved  reason = 4
 	reasonDeleted  reason = 5
+	reasonJoin     reason = 7 // JOIN_FAILURE
 	reasonMoved    reason = 8 // MIGRATION
 	reasonClosed   reason = 10
 )

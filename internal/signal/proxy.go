@@ -52,6 +52,7 @@ const (
 	refusedConfig  refusal = "config"    // the unit's URL, host or key cannot be used
 	refusedSize    refusal = "too_large" // a message exceeds the limit
 	refusedClient  refusal = "client"    // not a WebSocket connection, or the unit found the request invalid
+	refusedFull    refusal = "full"      // the conference has all its participants
 )
 
 // Nodes reads registered units; *lua.Scripts is one.
@@ -118,7 +119,7 @@ func New(o Options) *Proxy {
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	metrics.Begin(metrics.SignalMoves, moved, resumed)
 	for _, why := range []refusal{
-		refusedToken, refusedEnded, refusedRemoved, refusedNoOwner, refusedUnit, refusedConfig, refusedSize, refusedClient,
+		refusedToken, refusedEnded, refusedRemoved, refusedNoOwner, refusedUnit, refusedConfig, refusedSize, refusedClient, refusedFull,
 	} {
 		metrics.Begin(metrics.SignalRefused, metrics.With(metrics.Kind.String(string(why))))
 	}
@@ -248,6 +249,9 @@ func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.connect(r, conf, of, path, query)
 	if err != nil {
 		release()
+		if errors.Is(err, errFull) {
+			return p.turnAway(w, r, leave{actionDisconnect, reasonJoin})
+		}
 		return err
 	}
 	if s.client, err = p.upgrader.Upgrade(w, r, nil); err != nil {
@@ -357,6 +361,13 @@ func (p *Proxy) connect(r *http.Request, w *watch, of identity.Participation, pa
 			case errors.As(err, &status) && status == http.StatusBadRequest:
 				p.refused(refusedClient)
 				return nil, berth.Invalid("query", "the unit found the request invalid").With(err)
+			case errors.Is(err, errFull):
+				p.refused(refusedFull)
+				return nil, err
+			case errors.Is(err, errUnitKey):
+				p.refused(refusedConfig)
+				p.log.WarnContext(ctx, "participant not connected", "conference", of.ConferenceID, "unit", at.nodeID, "error", err)
+				return nil, berth.Errorf(berth.CodeUnavailable, "participants cannot join: %s", err).With(err)
 			case errors.Is(err, errNoClientURL), errors.Is(err, errHost), errors.Is(err, errKey):
 				why = refusedConfig
 			default:
@@ -432,9 +443,39 @@ func (p *Proxy) dial(
 	}
 	conn, err := p.units.dial(ctx, t, path, query, token, header)
 	if err != nil {
-		return nil, err
+		return nil, p.permanent(ctx, now.conf, t, of, err)
 	}
 	return &session{p: p, of: of, at: at, target: t, unit: conn, pongs: make(chan frame, 1), log: p.log}, nil
+}
+
+// permanent returns errFull or errUnitKey for a refusal that another attempt would get, too. LiveKit's response for a full room is
+// that for an internal error.
+func (p *Proxy) permanent(ctx context.Context, c berth.Conference, t target, of identity.Participation, err error) error {
+	var status errStatus
+	if !errors.As(err, &status) {
+		return err
+	}
+	switch {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return errUnitKey
+	case status == http.StatusInternalServerError && c.MaxParticipants > 0:
+		others, lerr := p.units.others(ctx, t, c.E164, of.Identity)
+		if lerr == nil && others >= c.MaxParticipants {
+			return errFull
+		}
+	}
+	return err
+}
+
+// turnAway accepts a connection only to send its reason, which the client shows. A response without a connection has none.
+func (p *Proxy) turnAway(w http.ResponseWriter, r *http.Request, l leave) error {
+	c, err := p.upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return berth.Invalid("Upgrade", "must be a WebSocket connection").With(err)
+	}
+	s := session{p: p, client: c}
+	s.end(l)
+	return nil
 }
 
 func (p *Proxy) refused(why refusal) {

@@ -72,8 +72,7 @@ func (s *session) run(ctx context.Context) {
 	cancel()
 	_ = s.unit.Close()
 	if last != nil {
-		s.send(*last)
-		_ = s.client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+		s.end(*last)
 	}
 	_ = s.client.Close()
 	<-gone
@@ -264,9 +263,11 @@ func (s *session) refresh(f frame, r response) (frame, error) {
 	return refreshFrame(f.text, token), nil
 }
 
-// send writes the last message. Only the caller writes to the client then.
-func (s *session) send(l leave) {
+// end sends the last message and closes the connection. Only the caller writes to the client then.
+func (s *session) end(l leave) {
 	_ = s.write(s.client, leaveFrame(s.text.Load(), l)) // otherwise the client notices the closed connection
+	_ = s.client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+	_ = s.client.Close()
 }
 
 func (s *session) read(c *websocket.Conn) (frame, error) {

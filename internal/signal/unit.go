@@ -41,6 +41,8 @@ var (
 	errHost        = errors.New("the unit's clientUrl is not one of BERTH_MEDIA_HOSTS")
 	errKey         = errors.New("BERTH_LIVEKIT_KEYS_FILE has no secret for the unit's keyId")
 	errGone        = errors.New("the unit is not registered")
+	errUnitKey     = errors.New("the unit does not accept the key of its keyId in BERTH_LIVEKIT_KEYS_FILE, or the clocks differ")
+	errFull        = errors.New("the conference is full")
 )
 
 // target is a unit to which participants can be connected.
@@ -60,6 +62,11 @@ func (t target) token(of identity.Participation, now time.Time) (string, error) 
 	return t.sign(jwt.MapClaims{
 		"sub": of.Identity, "name": of.Name, "metadata": of.Metadata, "attributes": attributes, "video": grants,
 	}, now, unitTokenTTL)
+}
+
+// adminToken returns a token for calls that concern a room.
+func (t target) adminToken(room string) (string, error) {
+	return t.sign(jwt.MapClaims{"sub": "berth", "video": map[string]any{"roomAdmin": true, "room": room}}, time.Now(), unitTokenTTL)
 }
 
 func (t target) sign(c jwt.MapClaims, now time.Time, ttl time.Duration) (string, error) {
@@ -192,13 +199,13 @@ func withoutURL(err error) error {
 
 // reachable reports whether the unit responds and has the room.
 func (u *units) reachable(ctx context.Context, t target, token string) bool {
-	res, err := u.call(ctx, t, http.MethodGet, "/rtc/validate", token, nil)
+	res, _, err := u.call(ctx, t, http.MethodGet, "/rtc/validate", token, nil)
 	return err == nil && res == http.StatusOK
 }
 
 // remove removes a participant from a room.
 func (u *units) remove(ctx context.Context, t target, room, identity string) error {
-	token, err := t.sign(jwt.MapClaims{"sub": "berth", "video": map[string]any{"roomAdmin": true, "room": room}}, time.Now(), unitTokenTTL)
+	token, err := t.adminToken(room)
 	if err != nil {
 		return err
 	}
@@ -206,7 +213,7 @@ func (u *units) remove(ctx context.Context, t target, room, identity string) err
 	if err != nil {
 		return fmt.Errorf("remove participant: %w", err)
 	}
-	status, err := u.call(ctx, t, http.MethodPost, "/twirp/livekit.RoomService/RemoveParticipant", token, body)
+	status, _, err := u.call(ctx, t, http.MethodPost, "/twirp/livekit.RoomService/RemoveParticipant", token, body)
 	if err != nil {
 		return err
 	}
@@ -216,22 +223,56 @@ func (u *units) remove(ctx context.Context, t target, room, identity string) err
 	return nil
 }
 
-// call returns the status of a response and discards its body.
-func (u *units) call(ctx context.Context, t target, method, path, token string, body []byte) (status int, err error) {
+// others returns the number of participants in a room, without one of an identity and without those that LiveKit does not count.
+func (u *units) others(ctx context.Context, t target, room, identity string) (n int, err error) {
+	token, err := t.adminToken(room)
+	if err != nil {
+		return 0, err
+	}
+	body, err := json.Marshal(map[string]string{"room": room})
+	if err != nil {
+		return 0, fmt.Errorf("list participants: %w", err)
+	}
+	status, response, err := u.call(ctx, t, http.MethodPost, "/twirp/livekit.RoomService/ListParticipants", token, body)
+	if err != nil {
+		return 0, err
+	}
+	if status != http.StatusOK {
+		return 0, errStatus(status)
+	}
+	var in struct {
+		Participants []struct{ Identity, Kind string }
+	}
+	if err := json.Unmarshal(response, &in); err != nil {
+		return 0, fmt.Errorf("list participants: %w", err)
+	}
+	for _, p := range in.Participants {
+		if p.Identity != identity && p.Kind != "AGENT" && p.Kind != "EGRESS" {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// call returns the status and the body of a response.
+func (u *units) call(ctx context.Context, t target, method, path, token string, body []byte) (status int, response []byte, err error) {
 	at := *t.url
 	at.Scheme = map[string]string{"ws": "http", "wss": "https"}[at.Scheme]
 	at.Path = strings.TrimRight(at.Path, "/") + path
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
 	if err != nil {
-		return 0, fmt.Errorf("call the unit: %w", withoutURL(err))
+		return 0, nil, fmt.Errorf("call the unit: %w", withoutURL(err))
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := u.http.Do(req)
 	if err != nil {
-		return 0, fmt.Errorf("call the unit: %w", withoutURL(err))
+		return 0, nil, fmt.Errorf("call the unit: %w", withoutURL(err))
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection is used again
-	_ = res.Body.Close()
-	return res.StatusCode, nil
+	defer func() { _ = res.Body.Close() }() // it was read
+	response, err = io.ReadAll(io.LimitReader(res.Body, maxResponse))
+	if err != nil {
+		return 0, nil, fmt.Errorf("call the unit: %w", withoutURL(err))
+	}
+	return res.StatusCode, response, nil
 }
