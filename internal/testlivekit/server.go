@@ -35,6 +35,8 @@ type Server struct {
 	AutoCreate bool
 	// Webhook receives the server's events, from its next start on.
 	Webhook string
+	// Redis is the address of the server's Redis, from its next start on; empty for none.
+	Redis string
 	bin     string
 	ports   []int // HTTP, WebRTC over TCP, WebRTC over UDP
 }
@@ -77,6 +79,9 @@ func (s *Server) Restart() {
 		"room: {auto_create: %t}\nrtc: {tcp_port: %d, udp_port: %d, node_ip: 127.0.0.1, use_external_ip: false}\n", s.ports[0], Key, Secret, s.AutoCreate, s.ports[1], s.ports[2])
 	if s.Webhook != "" {
 		config += fmt.Sprintf("webhook: {api_key: %s, urls: [%q]}\n", Key, s.Webhook)
+	}
+	if s.Redis != "" {
+		config += fmt.Sprintf("redis: {address: %q}\ningress: {rtmp_base_url: \"rtmp://127.0.0.1:1935/live\"}\n", s.Redis)
 	}
 	cmd := exec.Command(s.bin)
 	cmd.Env = append(os.Environ(), "LIVEKIT_CONFIG="+config)

@@ -1,6 +1,9 @@
 package unit
 
 import (
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +12,7 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/testlivekit"
+	"berth/internal/testredis"
 )
 
 // application calls a LiveKit server as a user's own backend does.
@@ -183,4 +187,52 @@ func TestReporter_RoomMetadata_FollowTheConference(t *testing.T) {
 			require.Equal(t, 1, func() (n int) { p.do(func(s *proxyState) { n = s.reads }); return n }(), "the former state is read once")
 		})
 	}
+}
+
+// FR5: a server with a Redis of its own has the egress API. Its rooms must not outlive its process there: they are recovered elsewhere, and
+// would be kept because they began earlier.
+func TestLiveKit_PrivateRedis_IsEmptiedBeforeEachStart(t *testing.T) {
+	t.Parallel()
+	server := testlivekit.Start(t)
+	d := liveKitOf(t, server, "u1")
+	egress := func() error {
+		token, err := d.api.token(map[string]any{"roomRecord": true})
+		require.NoError(t, err)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL()+"/twirp/livekit.Egress/ListEgress", strings.NewReader(`{}`))
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Content-Type", "application/json")
+		res, err := d.api.send(req)
+		require.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		if res.StatusCode != http.StatusOK {
+			return responseError(res.StatusCode, body)
+		}
+		return nil
+	}
+	require.ErrorContains(t, egress(), "redis required")
+	private := testredis.Start(t)
+	server.Redis = private.Addr()
+	server.Restart()
+	require.NoError(t, egress())
+	l := alive(t, d)
+	first := l.member()
+	newConsole(t, d).does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
+	server.Kill()
+	require.ErrorIs(t, first.linkEnd(t), ErrStopped)
+	server.Restart()
+	select {
+	case <-l.members:
+		t.Fatal("registered with the rooms of an earlier process")
+	case <-time.After(time.Second):
+	}
+	server.Kill()
+	require.Equal(t, "OK", private.Do("FLUSHALL"))
+	server.Restart()
+	second := l.member()
+	require.NotEqual(t, first.Spec.Incarnation, second.Spec.Incarnation)
+	require.Empty(t, newConsole(t, d).copies())
+	require.NoError(t, egress())
 }

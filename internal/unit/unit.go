@@ -63,6 +63,9 @@ var (
 	errRestarted   = errors.New("the media server has restarted")
 	errUnreachable = errors.New("the media server is unreachable")
 	errFenced      = errors.New("the unit was cut off from berth and has ended its conferences")
+	// errOutlived is why a server is not registered: its conferences are recovered elsewhere, and it would be asked to keep them because
+	// they began earlier.
+	errOutlived = errors.New("the rooms have outlived the media server's process: empty its Redis before each start of LiveKit")
 )
 
 // Run runs the unit until ctx ends. It waits while the media server, the API or Temporal is unreachable. It fails with
@@ -87,6 +90,8 @@ type unit struct {
 	Options
 	be     func(context.Context, node.Options) error // node.Run
 	joined bool                                      // it was registered at least once
+	// stopped is the incarnation of the media server whose process has ended.
+	stopped berth.Incarnation
 }
 
 func (u *unit) run(ctx context.Context) error {
@@ -114,10 +119,13 @@ func (u *unit) run(ctx context.Context) error {
 
 // await waits for the media server and returns its incarnation, empty if ctx ended. It fails only on permanent errors.
 func (u *unit) await(ctx context.Context) (berth.Incarnation, error) {
-	for logged := false; ctx.Err() == nil; pause.For(ctx, u.Check) {
+	for logged := ""; ctx.Err() == nil; pause.For(ctx, u.Check) {
 		inc, err := u.probe(ctx)
 		if err == nil {
 			err = u.check(ctx)
+		}
+		if err == nil && inc == u.stopped {
+			err = errOutlived
 		}
 		if err == nil {
 			return inc, nil
@@ -126,9 +134,9 @@ func (u *unit) await(ctx context.Context) (berth.Incarnation, error) {
 		if !u.joined && errors.As(err, &wrong) {
 			return berth.Incarnation{}, err
 		}
-		if !logged {
+		if kind := errors.Is(err, errOutlived); logged == "" || kind && logged != err.Error() {
 			u.Logger.Warn("waiting for the media server", "error", err)
-			logged = true
+			logged = err.Error()
 		}
 	}
 	return berth.Incarnation{}, nil
@@ -195,6 +203,9 @@ func (u *unit) session(ctx context.Context, inc berth.Incarnation) error {
 	})
 	cut(nil)
 	around.Wait()
+	if errors.Is(context.Cause(link), ErrStopped) {
+		u.stopped = inc
+	}
 	u.joined = u.joined || report.generation.Load() != 0
 	return err
 }
