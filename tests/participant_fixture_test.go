@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,8 @@ type mediaUnit struct {
 	id          string
 	key, secret string
 	ports       []int
-	autoCreate  bool // rooms, for participants; from the next start on
+	autoCreate  bool   // rooms, for participants; from the next start on
+	redis       string // address of its Redis; from the next start on
 	agent       *process
 	rooms       *unit.LiveKit
 }
@@ -111,6 +113,9 @@ func (u *mediaUnit) boot() {
 	config := fmt.Sprintf("port: %d\nbind_addresses: [127.0.0.1]\nkeys: {%s: %s}\nlogging: {level: warn}\nroom: {auto_create: %t}\n"+
 		"rtc: {tcp_port: %d, udp_port: %d, node_ip: %s, use_external_ip: false, stun_servers: [\"127.0.0.1:1\"]}\n",
 		u.ports[0], u.key, u.secret, u.autoCreate, u.ports[1], u.ports[2], ownAddress())
+	if u.redis != "" {
+		config += fmt.Sprintf("redis: {address: %q}\n", u.redis)
+	}
 	cmd := exec.Command(testlivekit.Binary(u.s.tb))
 	cmd.Env = append(os.Environ(), "LIVEKIT_CONFIG="+config)
 	u.Start(cmd, time.Minute, func(ctx context.Context) error {
@@ -144,14 +149,20 @@ func (u *mediaUnit) present(e164 string) int {
 // call calls the room service of the LiveKit server, as an operator's program does.
 func (u *mediaUnit) call(method string, in map[string]any, out any) error {
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
-		"iss": u.key, "exp": time.Now().Add(time.Minute).Unix(), "video": map[string]any{"roomAdmin": true, "room": in["room"]},
+		"iss": u.key, "exp": time.Now().Add(time.Minute).Unix(), "video": map[string]any{
+			"roomAdmin": true, "room": in["room"], "roomRecord": true, "roomCreate": true, "roomList": true, "destinationRoom": in["destination_room"],
+		},
 	}).SignedString([]byte(u.secret))
 	require.NoError(u.s.tb, err)
 	body, err := json.Marshal(in)
 	require.NoError(u.s.tb, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url("http")+"/twirp/livekit.RoomService/"+method, bytes.NewReader(body))
+	service := "RoomService/"
+	if strings.Contains(method, "/") {
+		service = ""
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.url("http")+"/twirp/livekit."+service+method, bytes.NewReader(body))
 	require.NoError(u.s.tb, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
@@ -161,7 +172,8 @@ func (u *mediaUnit) call(method string, in map[string]any, out any) error {
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", method, res.Status)
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		return fmt.Errorf("%s: %s %s", method, res.Status, b)
 	}
 	return json.NewDecoder(res.Body).Decode(out)
 }

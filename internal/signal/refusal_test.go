@@ -204,3 +204,54 @@ func TestProxy_UnitStatus_PermanentImmediatelyOthersHeld(t *testing.T) {
 		})
 	}
 }
+
+// FR9: of what a unit has changed for a participant, what fits moves along, and the log names the rest.
+func TestUpdated_StateTooLarge_RestIsNamed(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", maxState)
+	before := identity.Participation{ConferenceID: conference, E164: number, Identity: "ann", Name: "Ann", Metadata: "old"}
+	for name, c := range map[string]struct {
+		claims   map[string]any
+		name     string
+		metadata string
+		left     []string
+	}{
+		"all fits":          {map[string]any{"name": "田中", "metadata": "new", "attributes": map[string]string{"a": "b"}}, "田中", "new", nil},
+		"large metadata":    {map[string]any{"name": "田中", "metadata": large, "attributes": map[string]string{"a": "b"}}, "田中", "old", []string{"metadata"}},
+		"large attributes":  {map[string]any{"name": "田中", "metadata": "new", "attributes": map[string]string{"a": large}}, "田中", "new", []string{"attributes"}},
+		"everything large":  {map[string]any{"name": large, "metadata": large, "attributes": map[string]string{"a": large}}, "Ann", "old", []string{"name", "attributes", "metadata"}},
+		"of another one":    {map[string]any{"sub": "bob", "metadata": "new"}, "Ann", "old", nil},
+		"permissions alone": {map[string]any{"name": "Ann", "metadata": large, "video": map[string]any{"canPublish": false}}, "Ann", "old", []string{"metadata"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.claims["sub"] == nil {
+				c.claims["sub"] = "ann"
+			}
+			token, err := target{key: "k", secret: "s"}.sign(c.claims, time.Now(), time.Minute)
+			require.NoError(t, err)
+			next, left := updated(before, token)
+			require.Equal(t, c.left, left)
+			require.Equal(t, c.name, next.Name)
+			require.Equal(t, c.metadata, next.Metadata)
+			if c.claims["video"] != nil {
+				require.JSONEq(t, `{"canPublish":false}`, string(next.Permissions))
+			}
+		})
+	}
+}
+
+// FR9: the log names the participant whose state does not move along.
+func TestProxy_RefreshedStateTooLarge_IsLogged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	u := f.unit("u1", "key-a")
+	f.open(u)
+	c, p := f.join(u, "ann")
+	token, err := target{key: "key-a", secret: "secret-a"}.sign(map[string]any{"sub": "ann", "metadata": strings.Repeat("x", maxState)}, time.Now(), time.Minute)
+	require.NoError(t, err)
+	put(t, p.Conn, message(fieldRefreshToken, []byte(token)))
+	next(t, c)
+	require.Contains(t, f.log.String(), "too large to follow it to another unit")
+	require.Contains(t, f.log.String(), "participant=ann")
+}

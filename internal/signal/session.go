@@ -254,7 +254,12 @@ func (s *session) fromUnit() lostReason {
 
 // refresh replaces the unit's token by berth's own, with the state that the participant has on the unit.
 func (s *session) refresh(f frame, r response) (frame, error) {
-	token, err := s.p.tokens.Issue(updated(s.of, r.token))
+	next, left := updated(s.of, r.token)
+	if len(left) > 0 {
+		s.log.Warn("changes of a participant are too large to follow it to another unit", "conference", s.of.ConferenceID, "participant", s.of.Identity,
+			"left", left, "limit", maxState)
+	}
+	token, err := s.p.tokens.Issue(next)
 	if err != nil {
 		s.log.Warn("token not refreshed", "error", err)
 		return f, err

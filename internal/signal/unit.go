@@ -98,8 +98,9 @@ func permissionsOf(of identity.Participation) map[string]any {
 	return grants
 }
 
-// updated returns the participation with the state that a unit's refreshed token has: what the server has changed moves along.
-func updated(of identity.Participation, token string) identity.Participation {
+// updated returns the participation with the state that a unit's refreshed token has: what the server has changed moves along. left
+// names what is too large to move along.
+func updated(of identity.Participation, token string) (next identity.Participation, left []string) {
 	var c struct {
 		jwt.RegisteredClaims
 		Name       string
@@ -109,7 +110,7 @@ func updated(of identity.Participation, token string) identity.Participation {
 	}
 	// The unit sent it on an authenticated connection, and only a copy of it that berth signs is used.
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &c); err != nil || c.Subject != of.Identity {
-		return of
+		return of, nil
 	}
 	had := map[string]any{}
 	for _, name := range permissions {
@@ -119,15 +120,28 @@ func updated(of identity.Participation, token string) identity.Participation {
 	}
 	kept, err := json.Marshal(had)
 	if err != nil {
-		return of
+		return of, nil
 	}
 	delete(c.Attributes, AttributeRole)
-	next := of
-	next.Name, next.Metadata, next.Attributes, next.Permissions = c.Name, c.Metadata, c.Attributes, kept
-	if size, err := json.Marshal(next); err != nil || len(size) > maxState {
-		next.Name, next.Metadata, next.Attributes = of.Name, of.Metadata, of.Attributes
+	next = of
+	next.Permissions = kept
+	for _, part := range []struct {
+		name string
+		set  func(*identity.Participation)
+	}{
+		{"name", func(p *identity.Participation) { p.Name = c.Name }},
+		{"attributes", func(p *identity.Participation) { p.Attributes = c.Attributes }},
+		{"metadata", func(p *identity.Participation) { p.Metadata = c.Metadata }},
+	} {
+		with := next
+		part.set(&with)
+		if size, err := json.Marshal(with); err != nil || len(size) > maxState {
+			left = append(left, part.name)
+			continue
+		}
+		next = with
 	}
-	return next
+	return next, left
 }
 
 // units connects to media units.

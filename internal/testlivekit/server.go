@@ -37,8 +37,8 @@ type Server struct {
 	Webhook string
 	// Redis is the address of the server's Redis, from its next start on; empty for none.
 	Redis string
-	bin     string
-	ports   []int // HTTP, WebRTC over TCP, WebRTC over UDP
+	bin   string
+	ports []int // HTTP, WebRTC over TCP, WebRTC over UDP
 }
 
 // Start runs a server until the test ends. It fails the test if no server is installed.

@@ -85,6 +85,11 @@ func (p participant) join() {
 			p.report(event{Event: "disconnected", Reason: string(reason)})
 		},
 		ParticipantCallback: lksdk.ParticipantCallback{
+			OnDataPacket: func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
+				if user, ok := data.(*lksdk.UserDataPacket); ok {
+					p.report(event{Event: "data", Reason: string(user.Payload)})
+				}
+			},
 			OnTrackSubscribed: func(track *webrtc.TrackRemote, _ *lksdk.RemoteTrackPublication, from *lksdk.RemoteParticipant) {
 				in.listen(track, from.Identity())
 			},

@@ -7,6 +7,7 @@ import { follow } from '../lib/sse';
 import { Choice } from './choice';
 import { Moves, type Move } from './moves';
 import { same, shown, type Person, type Present } from './presence';
+import { Repair } from './repair';
 
 /** What the tab keeps, so that after a reload the same guest is in the conference as before. */
 export interface Kept {
@@ -157,6 +158,7 @@ export class Meeting {
       publishDefaults: { dtx: false }, // continuous packets: interruptions are noticed and measured in silence, too
     });
     this.room = room;
+    Object.assign(globalThis, { currentRoom: room }); // for the browser's console, as in LiveKit's own examples
     const now = () => Date.now();
     const refresh = () => this.refresh();
     for (const e of [
@@ -166,7 +168,13 @@ export class Meeting {
     ] as const) room.on(e, refresh);
     room.on(RoomEvent.AudioPlaybackStatusChanged, () => (this.muffled = !room.canPlaybackAudio));
     room.on(RoomEvent.MediaDevicesError, (_, kind) => (this.device = kind === 'videoinput' ? 'camera' : 'microphone'));
+    const repair = new Repair(room, (source) => console.warn(`published again: ${source}`));
+    this.stop.signal.addEventListener('abort', () => repair.stop(), { once: true });
+    room.on(RoomEvent.LocalTrackUnpublished, (pub) => {
+      if (room.state === ConnectionState.Connected && pub.track?.mediaStreamTrack.readyState === 'ended') repair.forget(pub.track);
+    });
     const interrupted = (restarting: boolean) => () => {
+      repair.interrupted();
       this.track?.interrupted(restarting, now());
       for (const c of Object.values(this.choices)) c.interrupted(now());
       this.refresh();
@@ -175,6 +183,7 @@ export class Meeting {
     room.on(RoomEvent.Reconnecting, interrupted(true));
     room.on(RoomEvent.Reconnected, () => {
       this.track?.connected(now());
+      repair.returned();
       for (const c of Object.values(this.choices)) c.returned(now());
       this.refresh();
     });
