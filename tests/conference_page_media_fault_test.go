@@ -85,7 +85,7 @@ func TestConferencePage_RepeatedMoves_AllMediaReturn(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("MOVES")); err == nil {
 		moves = n
 	}
-	const number, within = "8635000003", 20 * time.Second
+	const number, within = "8635000003", time.Minute
 	random := rand.New(rand.NewPCG(streamSeed(t), 1))
 	s := newStack(t, withParticipants())
 	m := s.conferences()
