@@ -57,6 +57,14 @@ type Server struct {
 	Now time.Time
 }
 
+// CheckServer returns an error unless this Redis can be worked with: it accepts writes, it is not a replica, and this user may run scripts
+// on all keys and publish. It returns what ReadServer does.
+func (s *Scripts) CheckServer(ctx context.Context) (Server, error) {
+	r := s.call(ctx, "check_server", append([]string{s.keys.Guard(), s.keys.Written()}, s.keys.kinds()...), s.keys.Tick("health"))
+	r.code(GuardOK)
+	return Server{ID: r.text(), Now: msTime(r.text())}, r.done()
+}
+
 // ReadServer returns the server of this cell as scripts see it. It fails where scripts cannot run or cannot read the
 // server's id, and where the keys have a format that this version does not know: then no slot is granted either.
 func (s *Scripts) ReadServer(ctx context.Context) (Server, error) {

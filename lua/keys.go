@@ -109,6 +109,17 @@ func (k Keys) Tick(id string) string { return k.name("tick", id) }
 // Guard is the hash that shows whether this Redis is still the one that has every lease.
 func (k Keys) Guard() string { return k.name("lease", "guard") }
 
+// Written is the key that checks write.
+func (k Keys) Written() string { return k.name("lease", "written") }
+
+// kinds returns a key of each prefix. Nothing is stored in them.
+func (k Keys) kinds() []string {
+	return []string{
+		k.name("cs", "any"), k.name("model", "any"), k.name("queue", "any"), k.name("bp", "any"), k.name("rate", "any"), k.Pollers(), k.Sampler(),
+		k.name("slots", "any"), k.stem() + "any", k.Conference("any"), k.Licences(), k.UnitConferences("any"), k.StaleInfo(),
+	}
+}
+
 // stem is the prefix of the fleet's keys. Scripts get it and append the names in include/fleet.lua, so that derived keys
 // stay in the cell.
 func (k Keys) stem() string { return k.name("scheduler") + ":" }

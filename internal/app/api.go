@@ -104,12 +104,12 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	checks := b.checks()
+	checks := b.reported()
 	if tokens.Provider != nil {
 		checks[health.Identity] = func(ctx context.Context) error { return checkProvider(ctx, tokens.Provider) }
 		g.Go(func() error { return tokens.Provider.Run(ctx) })
 	}
-	g.Go(func() error { return b.watchRedis(ctx, logger) })
+	g.Go(func() error { return b.watchRedis(ctx) })
 	g.Go(func() error { return hub.Run(ctx) })
 	g.Go(func() error { return proxy.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })

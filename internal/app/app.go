@@ -78,13 +78,20 @@ func OpenTemporal(cfg config.Temporal, logger *slog.Logger) (client.Client, erro
 	return temporalconn.Open(options)
 }
 
-// checks returns what an API or a worker needs: a script that runs, a transaction, and Temporal with the namespace.
+// checks returns what an API or a worker needs: a script that writes, a transaction, and Temporal with the namespace.
 func (b *base) checks() map[string]health.Check {
 	return map[string]health.Check{
-		health.Redis:    b.pingRedis,
+		health.Redis:    b.useRedis,
 		health.Database: b.ledger.Ping,
 		health.Temporal: func(ctx context.Context) error { return temporalconn.Check(ctx, b.temporal, b.namespace) },
 	}
+}
+
+// reported returns checks, whose results operators see.
+func (b *base) reported() map[string]health.Check {
+	all := b.checks()
+	all[health.Redis] = b.checkRisks
+	return all
 }
 
 func (b *base) connectRedis(ctx context.Context, cfg config.Redis, logger *slog.Logger) (err error) {
@@ -100,22 +107,8 @@ func (b *base) connectRedis(ctx context.Context, cfg config.Redis, logger *slog.
 	}
 	if b.unchecked = err != nil; b.unchecked {
 		logger.Warn("Redis unavailable at start; continuing", "mode", b.redis.Mode(), "error", err)
-		return nil
 	}
-	b.warnEviction(ctx, logger)
 	return nil
-}
-
-// warnEviction warns of a Redis that may delete keys before they expire.
-func (b *base) warnEviction(ctx context.Context, logger *slog.Logger) {
-	server, err := b.redis.Inspect(ctx, b.scripts.Keys().Guard())
-	if err != nil {
-		logger.WarnContext(ctx, "Redis settings not readable", "error", err)
-		return
-	}
-	if server.Evicts() {
-		logger.WarnContext(ctx, "Redis may delete leases and streams; set maxmemory-policy to noeviction", "maxmemory-policy", server.EvictionPolicy)
-	}
 }
 
 // checkRedis returns a redisconn.SetupError where berth cannot work on this Redis. Other errors mean that it is unavailable.
@@ -123,29 +116,37 @@ func (b *base) checkRedis(ctx context.Context) error {
 	if err := b.redis.Check(ctx, b.scripts.Keys().Guard()); err != nil {
 		return err
 	}
-	_, err := b.scripts.ReadServer(ctx)
-	return redisconn.Setup(err)
+	if _, err := b.scripts.CheckServer(ctx); err != nil {
+		return redisconn.Explained(err)
+	}
+	return redisconn.CheckSubscribe(ctx, b.scripts)
 }
 
 // watchRedis checks a Redis that was unavailable at the start, until that is possible, and returns what is wrong with it.
-func (b *base) watchRedis(ctx context.Context, logger *slog.Logger) error {
+func (b *base) watchRedis(ctx context.Context) error {
 	for b.unchecked && pause.For(ctx, time.Second) {
 		err := b.checkRedis(ctx)
 		var wrong redisconn.SetupError
 		if errors.As(err, &wrong) {
 			return err
 		}
-		if b.unchecked = err != nil; !b.unchecked {
-			b.warnEviction(ctx, logger)
-		}
+		b.unchecked = err != nil
 	}
 	return nil
 }
 
-// pingRedis returns an error unless scripts run on the server of this cell.
-func (b *base) pingRedis(ctx context.Context) error {
-	_, err := b.scripts.ReadServer(ctx)
-	return err
+// useRedis returns an error unless scripts of this cell can write.
+func (b *base) useRedis(ctx context.Context) error {
+	_, err := b.scripts.CheckServer(ctx)
+	return redisconn.Explained(err)
+}
+
+// checkRisks is useRedis, and returns a risk as well.
+func (b *base) checkRisks(ctx context.Context) error {
+	if err := b.useRedis(ctx); err != nil {
+		return err
+	}
+	return b.redis.CheckRisk(ctx, b.scripts.Keys().Guard())
 }
 
 // close closes the connections opened by connect.

@@ -121,7 +121,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	serviceCtx, stopServices := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServices()
 	services, serviceCtx := errgroup.WithContext(serviceCtx)
-	services.Go(func() error { return b.watchRedis(serviceCtx, logger) })
+	services.Go(func() error { return b.watchRedis(serviceCtx) })
 	workerCtx, stopWorkers := context.WithCancel(ctx)
 	defer stopWorkers()
 	options := workers.Options{
@@ -135,7 +135,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { return nodes.Run(serviceCtx) })
 	services.Go(func() error { markPollers(workerCtx, b.scripts, options.ModelQueues(), logger); return nil })
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
-	services.Go(func() error { probe.Watch(ctx, b.checks()); return nil })
+	services.Go(func() error { probe.Watch(ctx, b.reported()); return nil })
 	if len(cfg.Worker.Queues) == 0 || slices.Contains(cfg.Worker.Queues, workflows.TaskQueueLinks) {
 		acts.Reconciler.BeginCounters(ctx)
 		services.Go(func() error { schedule(serviceCtx, "retention", calls.ScheduleRetention, logger); return nil })

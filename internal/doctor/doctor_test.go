@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,13 +69,37 @@ func TestRun_Redis_WrongSetupsAreNamed(t *testing.T) { // B7
 
 	server.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-info")
 	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=limited", "--redis-password=secret"),
-		doctor.Error, "permissions of BERTH_REDIS_USER", "docs/operations.md")
+		doctor.Error, "NOPERM", "BERTH_REDIS_USER")
 	server.Do("ACL", "SETUSER", "silent", "on", ">secret", "~*", "&*", "+@all", "-publish")
 	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=silent", "--redis-password=secret"),
-		doctor.Error, "messages cannot be published", "BERTH_REDIS_USER")
+		doctor.Error, "The user executing the script can't run this command", "BERTH_REDIS_USER")
+	server.Do("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
+	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=deaf", "--redis-password=secret"),
+		doctor.Error, "NOPERM", "BERTH_REDIS_USER")
 
 	server.Kill()
 	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr()), doctor.Error, "refused", "BERTH_REDIS_ADDR")
+}
+
+// FI3: doctor finds before the start what a process would find after it, and says it in the same words.
+func TestRun_RedisCannotBeWorkedWith_ServersReasonComesFirst(t *testing.T) { // B7
+	t.Parallel()
+	for _, state := range testredis.States() {
+		t.Run(state.Name, func(t *testing.T) {
+			t.Parallel()
+			server := testredis.Start(t)
+			state.Set(server.Admin())
+			found := run(t, "redis", time.Now, "--redis-addr="+server.Addr())
+			has(t, found, doctor.Error, state.Reply, state.Setting+": ")
+			require.True(t, doctor.Failed(found))
+		})
+	}
+	master, replica := testredis.Start(t), testredis.Start(t)
+	host, port, err := net.SplitHostPort(master.Addr())
+	require.NoError(t, err)
+	replica.Do("REPLICAOF", host, port)
+	require.Eventually(t, func() bool { return strings.Contains(master.Do("INFO", "replication"), "connected_slaves:1") }, 10*time.Second, 10*time.Millisecond)
+	has(t, run(t, "redis", time.Now, "--redis-addr="+master.Addr()), doctor.Warning, "min-replicas-to-write is 0", "min-replicas-max-lag")
 }
 
 func TestRun_ClusterWithoutCell_IsNamed(t *testing.T) { // B7

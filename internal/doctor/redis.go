@@ -3,64 +3,57 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"berth/internal/redisconn"
 	"berth/lua"
 )
 
-const (
-	// minRedis is the oldest major version of Redis or Valkey whose commands berth's scripts use.
-	minRedis = 7
-	// permitUser is the advice where Redis refuses a command.
-	permitUser = "permit the user of BERTH_REDIS_USER what docs/operations.md lists"
-)
-
+// redis checks what a process checks at its start and while it runs, in the same order, and states the risks besides.
 func (d *doctor) redis(ctx context.Context) {
-	const subject = "redis"
 	client, err := redisconn.Open(ctx, d.cfg.Redis.Options())
 	if err != nil {
-		d.add(Error, subject, redisAdvice(err), "%s", err)
+		d.redisProblem(Error, err)
 		return
 	}
 	defer func() { _ = client.Close() }() // it was only used for checks
 	scripts := lua.New(client, lua.Keys{Cell: d.cfg.Redis.Cell})
 	guard := scripts.Keys().Guard()
 	if err := client.Check(ctx, guard); err != nil {
-		d.add(Error, subject, redisAdvice(err), "%s", err)
+		d.redisProblem(Error, err)
 		return
 	}
 	server, err := client.Inspect(ctx, guard)
 	if err != nil {
-		d.add(Error, subject, "", "%s", err)
+		d.redisProblem(Error, err)
 		return
 	}
 	d.redisServer(client.Mode(), server)
 	sent := d.now()
-	seen, err := scripts.ReadServer(ctx)
+	seen, err := scripts.CheckServer(ctx)
 	received := d.now()
-	if lua.UnknownFormat(err) {
-		d.add(Error, subject, "", "%s", err)
-		return
-	}
 	if err != nil {
-		d.add(Error, subject, permitUser, "scripts cannot read the server: %s", err)
+		d.redisProblem(Error, err)
 		return
 	}
-	d.clock(subject, seen.Now.Sub(sent.Add(received.Sub(sent)/2)))
-	if _, err := scripts.Tick(ctx, scripts.TickChannel()); err != nil {
-		d.add(Error, subject, permitUser, "messages cannot be published: %s", err)
+	d.clock("redis", seen.Now.Sub(sent.Add(received.Sub(sent)/2)))
+	if err := redisconn.CheckSubscribe(ctx, scripts); err != nil {
+		d.redisProblem(Error, err)
 		return
 	}
-	d.add(OK, subject, "", "scripts run, messages can be published")
+	d.add(OK, "redis", "", "scripts run and write, messages can be published and received")
 }
 
-// redisAdvice returns what to change after a failed connection.
-func redisAdvice(err error) string {
-	if _, ok := errors.AsType[redisconn.SetupError](redisconn.Setup(err)); ok {
-		return "see docs/operations.md, section Redis: modes, TLS, and the permissions of BERTH_REDIS_USER"
+// redisProblem adds what processes log about an error of Redis.
+func (d *doctor) redisProblem(l Level, err error) {
+	if p := redisconn.Explain(err); p != nil {
+		d.add(l, "redis", p.Advice(), "%s", p.Cause())
+		return
 	}
-	return "check BERTH_REDIS_ADDR and that Redis runs"
+	advice := "check BERTH_REDIS_ADDR and that Redis runs"
+	if _, ok := errors.AsType[redisconn.SetupError](err); ok {
+		advice = "see docs/operations.md, section Redis"
+	}
+	d.add(l, "redis", advice, "%s", err)
 }
 
 func (d *doctor) redisServer(mode redisconn.Mode, s redisconn.Server) {
@@ -69,15 +62,9 @@ func (d *doctor) redisServer(mode redisconn.Mode, s redisconn.Server) {
 		d.add(Warning, subject, "use Redis 7 or Valkey outside of development", "the embedded server: it loses its data when it stops")
 		return
 	}
-	major := 0
-	_, _ = fmt.Sscanf(s.Version, "%d", &major) // 0 is too old
-	if major < minRedis {
-		d.add(Error, subject, fmt.Sprintf("use version %d or later", minRedis), "%s %s is too old", s.Name, s.Version)
-	} else {
-		d.add(OK, subject, "", "%s %s, mode %s", s.Name, s.Version, mode)
-	}
-	if s.Evicts() {
-		d.add(Error, subject, "set maxmemory-policy to noeviction", "maxmemory-policy is %s: Redis may delete leases and streams", s.EvictionPolicy)
+	d.add(OK, subject, "", "%s %s, mode %s", s.Name, s.Version, mode)
+	if err := s.CheckPolicy(); err != nil {
+		d.redisProblem(Error, err)
 	}
 	switch {
 	case s.AppendOnly:
@@ -86,5 +73,9 @@ func (d *doctor) redisServer(mode redisconn.Mode, s redisconn.Server) {
 		d.add(Warning, subject, "set appendonly to yes", "persistence: snapshots only (%s); a restart loses what was written since the last one", s.Save)
 	default:
 		d.add(Warning, subject, "set appendonly to yes", "no persistence: a restart loses all leases and streams, and grants pause until they are restored")
+	}
+	if s.Role == "master" && s.Replicas != "0" && s.MinReplicas == "0" {
+		d.add(Warning, subject, "set min-replicas-to-write to 1 and min-replicas-max-lag to 2",
+			"min-replicas-to-write is 0: a master that is cut off from its replicas continues to grant after they have replaced it")
 	}
 }

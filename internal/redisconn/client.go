@@ -6,8 +6,6 @@ package redisconn
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -58,6 +56,7 @@ type Options struct {
 	Cell string
 
 	urlPassword string // of Addr
+	tls         bool   // connections use TLS
 }
 
 // Client is a Redis client of any mode. It connects at its first use.
@@ -96,7 +95,7 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 		}
 		u.MasterName = opt.SentinelMaster
 		c.UniversalClient = redis.NewUniversalClient(u)
-		c.AddHook(opt)
+		c.AddHook(newHook(opt))
 	case ModeCluster:
 		if opt.Cell == "" {
 			return nil, errNoCell
@@ -107,14 +106,14 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 		cluster := u.Cluster()
 		cluster.ClusterStateReloadInterval = reloadSlots
 		rdb := redis.NewClusterClient(cluster)
-		rdb.OnNewNode(func(node *redis.Client) { node.AddHook(opt) })
+		rdb.OnNewNode(func(node *redis.Client) { node.AddHook(newHook(opt)) })
 		c.UniversalClient = rdb
 	default:
 		if len(u.Addrs) > 1 {
 			return nil, SetupError("BERTH_REDIS_ADDR: a single server has one address; for several, set BERTH_REDIS_MODE to sentinel or cluster")
 		}
 		c.UniversalClient = redis.NewUniversalClient(u)
-		c.AddHook(opt)
+		c.AddHook(newHook(opt))
 	}
 	return c, nil
 }
@@ -145,8 +144,11 @@ func (o *Options) universal() (*redis.UniversalOptions, error) {
 		return nil, SetupError(err.Error())
 	}
 	if strings.Contains(o.Addr, "://") {
-		return u, o.fromURL(u)
+		err := o.fromURL(u)
+		o.tls = u.TLSConfig != nil
+		return u, err
 	}
+	o.tls = u.TLSConfig != nil
 	for addr := range strings.SplitSeq(o.Addr, ",") {
 		addr = strings.TrimSpace(addr)
 		if strings.Contains(addr, "@") { // it may contain a password
@@ -174,30 +176,6 @@ func (o *Options) fromURL(u *redis.UniversalOptions) error {
 		u.TLSConfig.ServerName = parsed.TLSConfig.ServerName
 	}
 	return nil
-}
-
-// Setup returns a SetupError for an error that a retry cannot change: of certificates, credentials or permissions, or a
-// command that Redis rejects. It returns every other error as it is.
-func Setup(err error) error {
-	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &certificate) {
-		return SetupError(fmt.Sprintf("BERTH_REDIS_TLS_CA, BERTH_REDIS_TLS_SERVER_NAME: %v", certificate))
-	}
-	var reply redis.Error
-	if !errors.As(err, &reply) || Unavailable(err) && !secret.Named(err) {
-		return err
-	}
-	hint := ""
-	switch {
-	case secret.Named(err):
-	case redis.HasErrorPrefix(err, "NOPERM"):
-		hint = "permissions of BERTH_REDIS_USER: "
-	case strings.Contains(reply.Error(), "cluster support disabled"):
-		hint = "BERTH_REDIS_MODE: "
-	case !strings.HasPrefix(reply.Error(), "ERR "): // such as MOVED while a Cluster changes
-		return err
-	}
-	return SetupError(hint + err.Error())
 }
 
 // LogTo sends the messages of all Redis clients of this process to the logger, at level debug: they are about single

@@ -2,10 +2,14 @@ package redisconn
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/clienttls"
@@ -70,9 +74,12 @@ func TestOpen_WrongSetup_IsRefusedWithReason(t *testing.T) {
 		"mode cluster on single server": {Options{Mode: ModeCluster, Addr: single.Addr(), Cell: "c"}, "BERTH_REDIS_MODE"},
 		"sentinel without master":       {Options{Addr: sentinel.Addr()}, "BERTH_REDIS_SENTINEL_MASTER"},
 		"mode single on sentinel":       {Options{Mode: ModeSingle, Addr: strings.Split(sentinel.Addr(), ",")[0]}, "BERTH_REDIS_SENTINEL_MASTER"},
+		"unknown master":                {Options{Addr: sentinel.Addr(), SentinelMaster: "other"}, `no Sentinel knows a master named "other": BERTH_REDIS_SENTINEL_MASTER`},
+		"no client certificate":         {Options{Addr: tlsServer.Addr(), TLS: clienttls.Files{CA: files.CA}}, "BERTH_REDIS_TLS_CERT"},
+		"missing database":              {Options{Addr: "redis://" + single.Addr() + "/99"}, "DB index is out of range: BERTH_REDIS_ADDR"},
 		"several single servers":        {Options{Addr: single.Addr() + "," + sentinel.Master().Addr()}, "several"},
 		"wrong password":                {Options{Addr: single.Addr(), User: "limited", Password: "wrong"}, "BERTH_REDIS_PASSWORD"},
-		"INFO not permitted":            {Options{Addr: single.Addr(), User: "limited", Password: "secret"}, "permissions of BERTH_REDIS_USER"},
+		"INFO not permitted":            {Options{Addr: single.Addr(), User: "limited", Password: "secret"}, "BERTH_REDIS_USER: the user lacks a permission"},
 		"unknown authority": {
 			Options{Addr: tlsServer.Addr(), TLS: clienttls.Files{CA: other.File, Cert: files.Cert, Key: files.Key}}, "BERTH_REDIS_TLS_CA",
 		},
@@ -96,6 +103,120 @@ func TestOpen_WrongSetup_IsRefusedWithReason(t *testing.T) {
 			require.ErrorContains(t, err, c.reason)
 		})
 	}
+}
+
+// FI3: an address at which no Redis replies as it should is unavailable, with the setting that may be wrong. A name that no Sentinel knows is
+// never a key that does not exist.
+func TestClient_NoUsableServer_SettingIsNamed(t *testing.T) { // B7
+	t.Parallel()
+	sentinel := testredis.StartSentinel(t)
+	tlsServer, _ := testredis.StartTLS(t)
+	alive, dead := testredis.Start(t), testredis.Start(t)
+	dead.Kill()
+	hangs := testredis.Start(t)
+	hangs.Pause()
+	t.Cleanup(hangs.Resume)
+	protected, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = protected.Close() })
+	go func() { // as a server in protected mode does with other hosts
+		for {
+			c, err := protected.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("-DENIED Redis is running in protected mode\r\n"))
+			_ = c.Close()
+		}
+	}()
+	for name, c := range map[string]struct {
+		opt           Options
+		code, setting string
+	}{
+		"refused":                    {Options{Addr: dead.Addr()}, "unreachable", "BERTH_REDIS_ADDR"},
+		"no such host":               {Options{Addr: "redis.invalid:6379"}, "unreachable", "BERTH_REDIS_ADDR"},
+		"hanging":                    {Options{Addr: hangs.Addr()}, "no_reply", "BERTH_REDIS_ADDR"},
+		"no TLS to a port with it":   {Options{Addr: tlsServer.Addr()}, "closed", "BERTH_REDIS_TLS"},
+		"TLS to a port without it":   {Options{Addr: "rediss://" + alive.Addr()}, "no_reply", "BERTH_REDIS_TLS"},
+		"protected mode":             {Options{Addr: protected.Addr().String()}, "protected", "protected-mode"},
+		"no Sentinel":                {Options{Addr: dead.Addr(), SentinelMaster: testredis.MasterName}, "no_sentinel", "BERTH_REDIS_ADDR"},
+		"unknown master":             {Options{Addr: sentinel.Addr(), SentinelMaster: "other"}, "unknown_master", "BERTH_REDIS_SENTINEL_MASTER"},
+		"unknown master, dead other": {Options{Addr: sentinel.Addr() + "," + dead.Addr(), SentinelMaster: "other"}, "no_sentinel", "BERTH_REDIS_ADDR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.opt.Mode = ModeSingle
+			if c.opt.SentinelMaster != "" {
+				c.opt.Mode = ModeSentinel
+			}
+			client := open(t, c.opt)
+			err := client.Get(t.Context(), "x").Err()
+			require.NotErrorIs(t, err, redis.Nil)
+			p := Explain(err)
+			require.NotNil(t, p, "%v", err)
+			require.Equal(t, c.code, p.Reason().Code, "%v", err)
+			require.Equal(t, c.setting, p.Reason().Setting)
+			require.Contains(t, p.Advice(), c.setting)
+			require.NotContains(t, p.Reason().Text, "127.0.0.1")
+		})
+	}
+}
+
+// Replies that no server of the tests sends.
+func TestExplain_Replies_AreClassified(t *testing.T) { // B7
+	t.Parallel()
+	for reply, code := range map[string]string{
+		"LOADING Redis is loading the dataset in memory":                                                  "loading",
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.":          "busy",
+		"CLUSTERDOWN Hash slot not served":                                                                "cluster_down",
+		"MOVED 3999 127.0.0.1:6381":                                                                       "cluster_moves",
+		"ERR unknown command 'evalsha', with args beginning with: ":                                       "version",
+		"WRONGPASS invalid username-password pair or user is disabled.":                                   "credentials",
+		"MISCONF Errors writing to the AOF file: No space left on device":                                 "disk",
+		"ERR Error running script: user_script:7: the keys of this Redis have format 2, and this version": "format",
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                               "rejected",
+	} {
+		p := Explain(fmt.Errorf("script x: %w", errorReply(reply)))
+		require.NotNil(t, p, reply)
+		require.Equal(t, code, p.Reason().Code, reply)
+		require.Equal(t, code != "rejected", Unavailable(errorReply(reply)), reply)
+		require.True(t, strings.HasPrefix(p.Error(), strings.TrimRight(strings.TrimPrefix(reply, "ERR "), ". ")), p.Error())
+	}
+	require.Nil(t, Explain(redis.Nil))
+	require.Nil(t, Explain(context.Canceled))
+	require.ErrorContains(t, checkVersion(map[string]string{"redis_version": "6.2.14"}), "Redis 6.2.14 is too old")
+	require.NoError(t, checkVersion(map[string]string{"redis_version": "7.2.4", "valkey_version": "8.0.1"}))
+	require.NoError(t, checkVersion(nil), "the embedded server")
+}
+
+// errorReply is an error reply of Redis.
+type errorReply string
+
+func (r errorReply) Error() string { return string(r) }
+func (errorReply) RedisError()     {}
+
+// FI3: when a server has become a replica, all connections to it are dropped, so that new ones reach the server that the address now leads to.
+func TestClient_ServerDemoted_ConnectionsAreDropped(t *testing.T) { // L11
+	t.Parallel()
+	server := testredis.Start(t)
+	client := open(t, Options{Addr: server.Addr()})
+	messages := client.Subscribe(t.Context(), "a")
+	t.Cleanup(func() { _ = messages.Close() })
+	_, err := messages.Receive(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, client.Set(t.Context(), "x", 1, 0).Err())
+	ids := func() string {
+		return regexp.MustCompile(`(?m)^id=\d+`).FindString(server.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+	}
+	first := ids()
+	require.NotEmpty(t, first)
+	server.Do("REPLICAOF", "127.0.0.1", "1")
+	require.Eventually(t, func() bool { // connections younger than a second are kept
+		require.ErrorContains(t, client.Set(t.Context(), "x", 1, 0).Err(), "READONLY")
+		return ids() != first
+	}, timeout, 50*time.Millisecond)
+	server.Do("REPLICAOF", "NO", "ONE")
+	require.NoError(t, client.Set(t.Context(), "x", 1, 0).Err())
 }
 
 // A process that starts before Redis assumes a mode, and learns from Check that it was wrong.

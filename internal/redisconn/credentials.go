@@ -2,8 +2,10 @@ package redisconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -55,30 +57,42 @@ func (o Options) authenticateSentinel(ctx context.Context, c *redis.Conn) error 
 	return nil
 }
 
+// refusals are the replies of a server that requires another password. To a long command it replies with the limit of its length.
+var refusals = []string{"WRONGPASS", "NOAUTH", "Protocol error: unauthenticated", "AUTH <password> called without any password"}
+
 // refused reports whether a server requires another password.
 func refused(err error) bool {
-	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH")
+	return slices.ContainsFunc(refusals, func(reply string) bool { return redis.HasErrorPrefix(err, reply) })
 }
 
-// DialHook is part of redis.Hook: with the next two methods, Options is a hook of go-redis that names the setting of a password that the server
-// refuses.
-func (o Options) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-// ProcessHook is part of redis.Hook.
-func (o Options) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return o.named(next(ctx, cmd)) }
-}
-
-// ProcessPipelineHook is part of redis.Hook.
-func (o Options) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return o.named(next(ctx, cmds)) }
-}
-
+// named returns an error that names the setting of a password that the server refuses, and of what Sentinels refuse.
 func (o Options) named(err error) error {
-	if !refused(err) {
-		return err
+	switch {
+	case err != nil && strings.Contains(err.Error(), sentinelsUnreachable):
+		return o.ofSentinels(err)
+	case refused(err):
+		return o.password().Refused(err)
 	}
-	return o.password().Refused(err)
+	return err
+}
+
+// ofSentinels returns what the error of a client means that has found no master. go-redis has redis.Nil in it if a Sentinel does not know
+// the name, which callers would read as a key that does not exist.
+func (o Options) ofSentinels(err error) error {
+	var network net.Error
+	switch {
+	case secret.Named(err):
+		return err
+	case refused(err):
+		return o.sentinelPassword().Refused(err)
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		k := replyKind("NOPERM")
+		k.setting, k.advice = "BERTH_REDIS_SENTINEL_USER", "grant +sentinel|get-master-addr-by-name, +sentinel|sentinels and +subscribe with &*"
+		return &Problem{k, err}
+	case !errors.Is(err, redis.Nil):
+		return err
+	case errors.As(err, &network): // another one may know it
+		return &Problem{noSentinel, errors.New(err.Error())}
+	}
+	return &Problem{unknownMaster, fmt.Errorf("no Sentinel knows a master named %q", o.SentinelMaster)}
 }

@@ -21,22 +21,66 @@ type Server struct {
 	// CONFIG GET is not permitted.
 	AppendOnly bool
 	Save       string
-	// Role is master or slave; Replicas is the number of connected replicas.
-	Role     string
-	Replicas string
+	// Role is master or slave; Replicas is the number of connected replicas, and MinReplicas min-replicas-to-write, empty where CONFIG GET
+	// is not permitted.
+	Role                  string
+	Replicas, MinReplicas string
 	// UsedMemory is the memory in use and MaxMemory its limit in bytes; 0 where the server has no limit or does not report it.
 	UsedMemory, MaxMemory int64
 }
 
-// Evicts reports whether the server may delete keys before they expire. The embedded server of the development environment
-// has no policy and never does.
-func (s Server) Evicts() bool { return s.EvictionPolicy != "" && s.EvictionPolicy != "noeviction" }
+// minVersion is the oldest major version of Redis or Valkey whose commands the scripts use.
+const minVersion = 7
+
+// evicts is the risk of a server that may delete keys before they expire.
+var evicts = kind{
+	code: "evicts", setting: "maxmemory-policy", meaning: "Redis may delete leases and streams when its memory is full",
+	advice: "set it to noeviction", risk: true,
+}
+
+// checkPolicy returns a Problem where the server may delete keys before they expire. The embedded server of the development environment has no
+// policy and never does.
+func checkPolicy(policy string) error {
+	if policy == "" || policy == "noeviction" {
+		return nil
+	}
+	return &Problem{evicts, fmt.Errorf("maxmemory-policy is %s", policy)}
+}
+
+// CheckPolicy returns the same for the server that was inspected.
+func (s Server) CheckPolicy() error { return checkPolicy(s.EvictionPolicy) }
+
+// CheckRisk returns a Problem where berth works on the server of a key, and may lose data.
+func (c *Client) CheckRisk(ctx context.Context, key string) error {
+	rdb, err := c.MasterForKey(ctx, key)
+	if err != nil {
+		return Explained(err)
+	}
+	fields, err := info(ctx, rdb, "memory")
+	if err != nil {
+		return err
+	}
+	return checkPolicy(fields["maxmemory_policy"])
+}
+
+// checkVersion returns a SetupError for a server that is too old. The embedded one has no version.
+func checkVersion(fields map[string]string) error {
+	version := fields["redis_version"]
+	if version == "" {
+		return nil
+	}
+	major := 0
+	if _, err := fmt.Sscanf(version, "%d", &major); err == nil && major >= minVersion {
+		return nil
+	}
+	return SetupError(fmt.Sprintf("Redis %s is too old (BERTH_REDIS_ADDR): use version %d or later, or Valkey", version, minVersion))
+}
 
 // Inspect reads what the server of a key reports: in a Cluster, the master of its slot.
 func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
 	rdb, err := c.MasterForKey(ctx, key)
 	if err != nil {
-		return Server{}, err
+		return Server{}, Explained(err)
 	}
 	f := map[string]string{}
 	for _, section := range []string{"server", "memory", "persistence", "replication"} {
@@ -57,18 +101,21 @@ func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
 	if v := f["valkey_version"]; v != "" {
 		s.Name, s.Version = "valkey", v
 	}
-	if save, err := rdb.ConfigGet(ctx, "save").Result(); err == nil {
-		s.Save = save["save"]
+	if set, err := rdb.ConfigGet(ctx, "save").Result(); err == nil {
+		s.Save = set["save"]
+	}
+	if set, err := rdb.ConfigGet(ctx, "min-replicas-to-write").Result(); err == nil {
+		s.MinReplicas = set["min-replicas-to-write"]
 	}
 	return s, nil
 }
 
 // Check returns a SetupError where the server of a key does not suit the client: it is a Cluster and the client is not, or
-// the reverse, or the user may not read what it is. Any other error means that Redis is unavailable.
+// the reverse, it is too old, or the user may not read what it is. Any other error means that Redis is unavailable.
 func (c *Client) Check(ctx context.Context, key string) error {
 	rdb, err := c.MasterForKey(ctx, key)
 	if err != nil {
-		return Setup(err)
+		return Explained(err)
 	}
 	fields, err := info(ctx, rdb, "server")
 	if err != nil {
@@ -85,6 +132,16 @@ func (c *Client) Check(ctx context.Context, key string) error {
 			hint = "it was unavailable when this process started: restart, or " + hint
 		}
 		return SetupError(fmt.Sprintf("Redis runs in mode %s, not %s: %s", mode, c.mode, hint))
+	}
+	return checkVersion(fields)
+}
+
+// CheckSubscribe returns an error where messages cannot be received.
+func CheckSubscribe(ctx context.Context, s Subscriber) error {
+	messages := s.Subscribe(ctx, s.TickChannel())
+	defer func() { _ = messages.Close() }() // nothing was published
+	if _, err := messages.Receive(ctx); err != nil {
+		return Explained(fmt.Errorf("subscribe to a channel of Redis: %w", err))
 	}
 	return nil
 }
@@ -108,7 +165,7 @@ func (o Options) detect(ctx context.Context, u *redis.UniversalOptions) (Mode, e
 		opt := u.Simple()
 		opt.Addr, opt.DB, opt.MaxRetries = addr, 0, -1
 		rdb := redis.NewClient(opt)
-		rdb.AddHook(o)
+		rdb.AddHook(newHook(o))
 		fields, err := info(ctx, rdb, "server")
 		_ = rdb.Close() // it was only read from
 		var wrong SetupError
@@ -132,7 +189,7 @@ func info(ctx context.Context, rdb *redis.Client, section string) (map[string]st
 		return nil, nil
 	}
 	if err != nil {
-		return nil, Setup(fmt.Errorf("read Redis's INFO %s: %w", section, err))
+		return nil, Explained(fmt.Errorf("read Redis's INFO %s: %w", section, err))
 	}
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {

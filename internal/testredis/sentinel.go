@@ -88,3 +88,15 @@ func (s *Sentinel) Master() (found *Server) {
 	})
 	return found
 }
+
+// Failover makes the Sentinels replace the master, which becomes a replica, and returns the new one.
+func (s *Sentinel) Failover() *Server {
+	s.tb.Helper()
+	old := s.Master()
+	s.sentinels[0].Do("SENTINEL", "FAILOVER", MasterName)
+	next := s.Master()
+	for next == old {
+		next = s.Master()
+	}
+	return next
+}

@@ -22,7 +22,10 @@ import (
 )
 
 // startTimeout bounds the start of a server, and of a Cluster or Sentinels.
-const startTimeout = 20 * time.Second
+const (
+	startTimeout = 20 * time.Second
+	pauseTime    = 10 * time.Millisecond // between two attempts
+)
 
 // Server is one running redis-server without persistence: after Restart it is empty.
 type Server struct {
@@ -92,7 +95,7 @@ func (s *Server) await(what string, f func(ctx context.Context, c *redis.Client)
 	s.tb.Helper()
 	c := s.connect()
 	defer func() { _ = c.Close() }()
-	err := pause.Until(context.Background(), startTimeout, 10*time.Millisecond, func(ctx context.Context) error { return f(ctx, c) })
+	err := pause.Until(context.Background(), startTimeout, pauseTime, func(ctx context.Context) error { return f(ctx, c) })
 	if err != nil {
 		s.tb.Fatalf("wait for %s: %v", what, err)
 	}
