@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -99,4 +100,43 @@ func (s *Sentinel) Failover() *Server {
 		next = s.Master()
 	}
 	return next
+}
+
+// Files are the configuration of servers as documentation has it: Master of the first server, Replica of the others, Sentinel of
+// the Sentinels. Hosts are written as 10.0.0.1 to 10.0.0.3.
+type Files struct{ Master, Replica, Sentinel, Password, SentinelPassword string }
+
+// StartFiles runs three servers and three Sentinels with these files until the test ends.
+func StartFiles(tb testing.TB, f Files) *Sentinel {
+	tb.Helper()
+	ports := findPorts(tb, 6)
+	s := &Sentinel{tb: tb}
+	start := func(i int, text, password string, args ...string) *Server {
+		dir := tb.TempDir()
+		file := filepath.Join(dir, "redis.conf")
+		text = strings.ReplaceAll(text, "10.0.0.1 6379", "127.0.0.1 "+strconv.Itoa(ports[0]))
+		text = regexp.MustCompile(`10\.0\.0\.\d`).ReplaceAllString(text, "127.0.0.1")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		server := &Server{Process: testprocess.New(tb, "redis"), tb: tb, port: ports[i], password: password, args: append(append([]string{file}, args...),
+			"--port", strconv.Itoa(ports[i]), "--dir", dir)}
+		server.Restart()
+		return server
+	}
+	for i, text := range []string{f.Master, f.Replica, f.Replica} {
+		s.servers = append(s.servers, start(i, text, f.Password))
+	}
+	for i := range 3 {
+		s.sentinels = append(s.sentinels, start(3+i, f.Sentinel, f.SentinelPassword, "--sentinel"))
+	}
+	for _, sentinel := range s.sentinels {
+		sentinel.await("the Sentinels to know each other and the replicas", func(ctx context.Context, c *redis.Client) error {
+			if info := c.Info(ctx, "sentinel").Val(); !strings.Contains(info, "slaves=2,sentinels=3") {
+				return errors.New(info)
+			}
+			return nil
+		})
+	}
+	return s
 }

@@ -34,6 +34,8 @@ type Server struct {
 	port int
 	args []string
 	tls  *tls.Config // nil: none
+	// password is that of the default user.
+	password string
 }
 
 // Start runs a server until the test ends. extra are further command-line arguments, such as
@@ -102,7 +104,7 @@ func (s *Server) await(what string, f func(ctx context.Context, c *redis.Client)
 }
 
 func (s *Server) connect() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, TLSConfig: s.tls})
+	return redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, TLSConfig: s.tls, Password: s.password})
 }
 
 // Restart kills a running process and starts a new one on the same port, ready when it returns.
