@@ -3,12 +3,20 @@
 package tests
 
 import (
+	"context"
+	"errors"
+	"io"
 	"maps"
+	"net/http"
+	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"berth"
@@ -85,6 +93,131 @@ func TestRedisFailover_WorkRunning_NothingIsGrantedTwice(t *testing.T) {
 			})
 		}
 	}
+}
+
+// demotions are the ways in which a master becomes a replica while it runs, and its clients stay connected to it. The function demotes it and
+// returns once a master serves; demoted is called while there is none.
+func demotions() map[string]func(t *testing.T) (d deployment, demote func(demoted func())) {
+	return map[string]func(t *testing.T) (deployment, func(func())){
+		"without Sentinels, promoted again": func(t *testing.T) (deployment, func(func())) {
+			server := testredis.Start(t)
+			return deployment{[]string{"BERTH_REDIS_ADDR=" + server.Addr()}, lua.Keys{}, server.Client(), func() *testredis.Server { return server }},
+				func(demoted func()) {
+					server.Do("REPLICAOF", "127.0.0.1", "1")
+					demoted()
+					server.Do("REPLICAOF", "NO", "ONE")
+				}
+		},
+		"by Sentinels": func(t *testing.T) (deployment, func(func())) {
+			s := testredis.StartSentinel(t)
+			rdb := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: strings.Split(s.Addr(), ","), MasterName: testredis.MasterName})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return deployment{
+				[]string{"BERTH_REDIS_ADDR=" + s.Addr(), "BERTH_REDIS_SENTINEL_MASTER=" + testredis.MasterName}, lua.Keys{}, rdb, s.Master,
+			}, func(func()) { s.Failover() }
+		},
+	}
+}
+
+// FI3: the master is demoted while jobs, a chain and a conference run, and all clients stay connected to it. While there is no master,
+// workers stop within 2 s of it, /readyz has the reason, and writes are refused with 503 only. Then everything continues without a restart,
+// and nothing was granted twice.
+func TestRedisFailover_MasterDemoted_WorkContinuesOnceOneServes(t *testing.T) { // L11
+	for name, start := range demotions() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, demote := start(t)
+			s := newStack(t, withModel(sim.Options{TokensPerSecond: 60}), with(d.settings...),
+				with("TURN_TIMEOUT_MS=300000", "BERTH_JOB_TIMEOUT=200s", "BERTH_ROUTING_FILE="+routing(t, map[string]int{"deepseek-reasoner": 1})))
+			f := &failover{deployment: d, s: s, scripts: lua.New(d.client, d.keys)}
+			f.begin(t)
+			writes := s.write(t)
+			fault := time.Now()
+			demote(func() {
+				s.eventually("the workers to stop", func() bool {
+					return regexp.MustCompile(`msg="workers stopping".*READONLY`).Match(s.worker.output())
+				})
+				t.Logf("workers stopped %s after the demotion", time.Since(fault).Round(10*time.Millisecond))
+				require.Less(t, time.Since(fault), 10*time.Second)
+				s.eventually("readiness to have the reason", func() bool {
+					code, body := s.get(t, "/readyz")
+					return code == http.StatusOK && strings.Contains(body, `"code":"read_only","setting":"BERTH_REDIS_ADDR"`)
+				})
+			})
+			back := time.Now()
+			writes.await(back)
+			t.Logf("a write succeeded %s after a master served, %s after the demotion",
+				time.Since(back).Round(10*time.Millisecond), time.Since(fault).Round(10*time.Millisecond))
+			f.fill(4)
+			t.Logf("a job was granted %s after a master served", time.Since(back).Round(10*time.Millisecond))
+			f.normal(t, back)
+			refused := writes.stop()
+			t.Logf("refused writes by code: %v", refused)
+			for code := range refused {
+				require.Equal(t, berth.CodeUnavailable, code)
+			}
+			f.end(t)
+		})
+	}
+}
+
+// writes are requests that write to Redis, one after the other.
+type writes struct {
+	s       *stack
+	last    atomic.Int64 // when the last one succeeded, in nanoseconds
+	refused map[berth.Code]int
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+// write sends requests until stop is called.
+func (s *stack) write(t *testing.T) *writes {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &writes{s: s, refused: map[berth.Code]int{}, end: cancel}
+	user := s.user("writer")
+	w.running.Go(func() {
+		for ; ctx.Err() == nil; <-time.After(20 * time.Millisecond) {
+			_, err := user.PutSession(ctx, "writes", client.SessionSpec{SrcLang: "en", TgtLang: s.language})
+			var p *client.Problem
+			switch {
+			case err == nil:
+				w.last.Store(time.Now().UnixNano())
+			case ctx.Err() != nil:
+			case errors.As(err, &p):
+				w.refused[p.Code]++
+				assert.Positive(t, p.RetryAfter, "%+v", p)
+			default:
+				assert.NoError(t, err)
+			}
+		}
+	})
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// await waits until a request succeeds that was sent after a time.
+func (w *writes) await(after time.Time) {
+	w.s.tb.Helper()
+	w.s.eventually("a write to succeed", func() bool { return w.last.Load() > after.UnixNano() })
+}
+
+// stop returns how many were refused, by code.
+func (w *writes) stop() map[berth.Code]int {
+	w.end()
+	w.running.Wait()
+	return w.refused
+}
+
+// get returns the response of the API to a request without a token.
+func (s *stack) get(t *testing.T, path string) (code int, body string) {
+	t.Helper()
+	res, err := http.Get("http://" + s.httpAddr + path) //nolint:noctx // a test's own server
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, string(b)
 }
 
 // failover is the work that runs while the master is replaced.

@@ -73,8 +73,8 @@ func TestRun_Redis_WrongSetupsAreNamed(t *testing.T) { // B7
 	server.Do("ACL", "SETUSER", "silent", "on", ">secret", "~*", "&*", "+@all", "-publish")
 	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=silent", "--redis-password=secret"),
 		doctor.Error, "The user executing the script can't run this command", "BERTH_REDIS_USER")
-	server.Do("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
-	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=deaf", "--redis-password=secret"),
+	server.Do("ACL", "SETUSER", "publisher", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
+	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr(), "--redis-user=publisher", "--redis-password=secret"),
 		doctor.Error, "NOPERM", "BERTH_REDIS_USER")
 
 	server.Kill()
