@@ -13,6 +13,7 @@ import (
 	"berth"
 	"berth/api"
 	"berth/internal/fleet"
+	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/starter"
 	"berth/lua"
@@ -281,4 +282,22 @@ func TestOperatorEvents_Recent_LastOnesOfEachType(t *testing.T) {
 	change(berth.EventNode, 1)
 	require.Equal(t, []string{"node0"}, statuses(recent.take(1)), "and then all")
 	require.Equal(t, []string{"node0"}, statuses(none.take(1)))
+}
+
+// FI3: an operator sees which dependency does not work and which setting is concerned.
+func TestOverview_DependencyDoesNotWork_ReasonShown(t *testing.T) { // X8
+	t.Parallel()
+	h := newHarness(t)
+	h.health.report.Store(&health.Report{Status: health.Degraded, Dependencies: map[string]health.Dependency{
+		"database": {Status: health.OK},
+		"redis":    {Status: health.Unavailable, Reason: &health.Reason{Code: "read_only", Setting: "BERTH_REDIS_ADDR", Text: "set the address of the master"}},
+	}})
+	o := h.call(http.MethodGet, "/v1/overview", h.operator(), nil)
+	require.Equal(t, http.StatusOK, o.status, string(o.body))
+	troubles := o.json(t)["troubles"].([]any)
+	require.Len(t, troubles, 1)
+	trouble := troubles[0].(doc)
+	require.Equal(t, "redis", trouble["name"])
+	require.Equal(t, "unavailable", trouble["status"])
+	require.Equal(t, doc{"code": "read_only", "setting": "BERTH_REDIS_ADDR", "text": "set the address of the master"}, trouble["reason"])
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/starter"
 	"berth/workflows"
@@ -31,8 +33,25 @@ type overview struct {
 	Minutes     []taskMinute                   `json:"minutes" doc:"The tasks of the last hour by minute, oldest first; the last minute is not complete"`
 	Stale       bool                           `json:"stale" doc:"Redis is unavailable: the nodes are the last known ones"`
 	TaskQueues  []taskQueueState               `json:"taskQueues,omitempty" doc:"The task queues of Temporal, at most 5 seconds old; absent while Temporal cannot be read"`
+	// Troubles are read from the health of this process; the metric berth_dependency_reason has those of all.
+	Troubles []dependencyTrouble `json:"troubles,omitempty" doc:"The dependencies of this API process that are unavailable, or work with a risk"`
 	// Reconciliation is also part of GET /v1/reconciliation.
 	Reconciliation client.ReconcileProgress `json:"reconciliation"`
+}
+
+type dependencyTrouble struct {
+	Name string `json:"name" enum:"redis,database,temporal"`
+	health.Dependency
+}
+
+// troubles returns the dependencies with a problem, by name.
+func troubles(r health.Report) (found []dependencyTrouble) {
+	for _, name := range slices.Sorted(maps.Keys(r.Dependencies)) {
+		if d := r.Dependencies[name]; d.Status != health.OK || d.Reason != nil {
+			found = append(found, dependencyTrouble{name, d})
+		}
+	}
+	return found
 }
 
 type taskQueueState struct {
@@ -172,7 +191,7 @@ func (s *server) getOverview(ctx context.Context, _ *struct{}) (*overview, error
 		At: now.UTC(), Tasks: workCounts{Waiting: open.TasksWaiting, Running: open.TasksRunning},
 		Executions:  workCounts{Waiting: open.Executions[berth.ExecutionWaiting], Running: open.Executions[berth.ExecutionRunning]},
 		Conferences: open.Conferences, Nodes: countNodes(snapshot.Nodes, now.Add(-overviewTime)), Stale: snapshot.Stale,
-		TaskQueues: s.readQueues(ctx, now), Reconciliation: progress,
+		TaskQueues: s.readQueues(ctx, now), Troubles: troubles(s.Health.Report()), Reconciliation: progress,
 		Minutes: convert(minutes, func(m ledger.TaskMinute) taskMinute { return taskMinute(m) }),
 	}
 	if turns, err := s.Starter.CountTurns(ctx); err == nil {

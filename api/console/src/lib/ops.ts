@@ -9,6 +9,7 @@ export interface Progress { completedAt?: string; late: boolean }
 export interface Overview {
   at: string; tasks: Counts; executions: Counts; turns?: number; conferences: Record<string, number>; minutes: Minute[]; stale: boolean;
   taskQueues?: TaskQueue[]; reconciliation: Progress;
+  troubles?: { name: string; status: string; since: string; reason?: { code: string; setting?: string; text: string } }[];
   nodes: { ready: number; suspect: number; dead: number; lost: number; cordoned: number; draining: number; leases: number; slots: number; excluded: Record<string, number> };
 }
 export interface Node {
