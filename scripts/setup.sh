@@ -17,6 +17,7 @@ language eng || need tesseract-ocr-eng
 language chi_sim || need tesseract-ocr-chi-sim
 if [ "$purpose" = test ]; then
 	has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || need postgresql
+	has pgbouncer || [ -x /usr/sbin/pgbouncer ] || need pgbouncer
 	has curl || need curl # commands of the documentation
 	has openssl || need openssl
 	has chromium || has chromium-browser || has google-chrome || need chromium

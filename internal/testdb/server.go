@@ -124,13 +124,25 @@ func prepareFor(tb testing.TB) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	s.removeAfter(tb)
+	return s
+}
+
+// removeAfter stops the server and removes its directory at the end of the test.
+func (s *Server) removeAfter(tb testing.TB) {
 	tb.Cleanup(func() {
 		s.Kill()
 		if err := os.RemoveAll(s.dir); err != nil {
 			tb.Errorf("remove the directory of PostgreSQL: %v", err)
 		}
 	})
-	return s
+}
+
+// Set starts the server with further settings, such as max_connections=20, at its next Restart.
+func (s *Server) Set(settings ...string) {
+	for _, setting := range settings {
+		s.flags = append(s.flags, "-c", setting)
+	}
 }
 
 // Kill ends the server immediately, like a crash. It has no effect if the server is not running.
@@ -187,6 +199,9 @@ func (s *Server) admin(statement string) error {
 	return nil
 }
 
+// URLOf returns the address of a database on the server's socket.
+func (s *Server) URLOf(database string) string { return s.dsn(database) }
+
 func (s *Server) dsn(database string) string {
 	q := url.Values{"host": {s.dir}, "user": {"berth"}, "connect_timeout": {"5"}}
 	if s.port != 0 {
@@ -201,6 +216,21 @@ func prepare() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := directory()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(initdb, "--pgdata", filepath.Join(s.dir, "data"), "--username", "berth", //nolint:gosec // found above
+		"--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync")
+	cmd.Dir, cmd.SysProcAttr = s.dir, s.as
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return s, nil
+}
+
+// directory creates the directory of a server without data.
+func directory() (*Server, error) {
 	postgres, err := find("postgres")
 	if err != nil {
 		return nil, err
@@ -212,12 +242,6 @@ func prepare() (*Server, error) {
 	as, err := unprivileged(dir)
 	if err != nil {
 		return nil, err
-	}
-	cmd := exec.Command(initdb, "--pgdata", filepath.Join(dir, "data"), "--username", "berth", //nolint:gosec // found above
-		"--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync")
-	cmd.Dir, cmd.SysProcAttr = dir, as
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
 	return &Server{dir: dir, postgres: postgres, as: as}, nil
 }
