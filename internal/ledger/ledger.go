@@ -9,7 +9,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,18 +27,24 @@ import (
 )
 
 const (
-	postgresConns     = 20
+	// DefaultConnections is the maximum number of connections to PostgreSQL for work.
+	DefaultConnections = 20
+
 	postgresDial      = 5 * time.Second
 	sqliteBusyTimeout = 10 * time.Second
 )
 
 // Ledger is an open database. All methods are safe for concurrent use, by any number of processes.
 type Ledger struct {
-	write   *sql.DB
-	read    *sql.DB // the same as write on PostgreSQL
-	probe   *sql.DB // has one connection, for Ping
-	dialect dialect
-	logger  *slog.Logger
+	write *sql.DB
+	read  *sql.DB // the same as write on PostgreSQL
+	probe *sql.DB // has one connection, for Ping
+	// connections are those to PostgreSQL, nil for SQLite.
+	connections *connections
+	// writeDue is when Ping writes again, in Unix ns; 0 after a write that failed.
+	writeDue atomic.Int64
+	dialect  dialect
+	logger   *slog.Logger
 }
 
 // dialect holds the differences between the two databases.
@@ -48,6 +54,8 @@ type dialect struct {
 	nowMillis string // the database's time in Unix ms
 	search    string
 	match     func(userID string, terms []string) string
+	state     string   // reads the version of the schema, and whether transactions are read-only: on or off
+	allocate  []string // need space on the disk for a moment
 }
 
 // Open opens `sqlite:path/to/file.db` or `postgres://…`, see OpenSource.
@@ -55,7 +63,7 @@ func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error)
 	return OpenSource(ctx, Source{URL: dsn}, logger)
 }
 
-// OpenSource opens a database and brings its schema up to date. Any number of processes may open one database at the same time. The URL of PostgreSQL accepts the TLS parameters of libpq: sslmode, sslrootcert,
+// OpenSource opens a database and brings its schema up to date. An error has a *Problem, see Diagnose, unless settings are invalid. Any number of processes may open one database at the same time. The URL of PostgreSQL accepts the TLS parameters of libpq: sslmode, sslrootcert,
 // sslcert and sslkey. SQLite runs in WAL mode with synchronous=FULL: acknowledged writes survive a
 // power failure.
 func OpenSource(ctx context.Context, src Source, logger *slog.Logger) (*Ledger, error) {
@@ -65,10 +73,17 @@ func OpenSource(ctx context.Context, src Source, logger *slog.Logger) (*Ledger, 
 	}
 	l.logger = logger
 	if err := l.migrate(ctx); err != nil {
-		return nil, errors.Join(translate("migrate the database", unverified(err)), l.Close())
+		return nil, errors.Join(translate("migrate the database", err), l.Close())
 	}
 	if err := l.Ping(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
+	}
+	server, err := l.server(ctx)
+	if err != nil {
+		return nil, errors.Join(translate("inspect the database", err), l.Close())
+	}
+	for _, p := range server.Warnings() {
+		logger.WarnContext(ctx, "the database is not set up well", "problem", p, "setting", p.Setting)
 	}
 	return l, nil
 }
@@ -86,7 +101,7 @@ func connect(src Source) (l *Ledger, err error) {
 	default:
 		return nil, berth.Invalid("database", "must begin with sqlite: or postgres://")
 	}
-	return l, translate("open the database", err)
+	return l, err
 }
 
 // openSQLite opens one connection for writes, so that they queue in this process instead of failing with SQLITE_BUSY, and a
@@ -100,31 +115,32 @@ func openSQLite(path string) (*Ledger, error) {
 	}
 	// Immediate: a deferred transaction that reads before it writes cannot wait for another process.
 	write, err := openPrepared(
-		sqliteName(path, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "secure_delete(1)") + "&_txlock=immediate")
+		sqliteName(path, sqliteBusyTimeout, "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "secure_delete(1)") + "&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
 	write.SetMaxOpenConns(1)
-	read, err := openPrepared(sqliteName(path, "query_only(1)"))
+	read, err := openPrepared(sqliteName(path, sqliteBusyTimeout, "query_only(1)"))
 	if err != nil {
 		return nil, errors.Join(err, write.Close())
 	}
 	conns := max(4, runtime.NumCPU())
 	read.SetMaxOpenConns(conns)
 	read.SetMaxIdleConns(conns)
-	probe, err := openPrepared(sqliteName(path, "query_only(1)"))
+	probe, err := openPrepared(sqliteName(path, sqliteProbeTimeout))
 	if err != nil {
 		return nil, errors.Join(err, read.Close(), write.Close())
 	}
 	probe.SetMaxOpenConns(1)
 	return &Ledger{write: write, read: read, probe: probe, dialect: dialect{
 		name: "sqlite", nowMillis: "CAST(unixepoch('subsec') * 1000 AS INTEGER)", search: searchSQLite, match: matchSQLite,
+		state: "SELECT max(version_id), 'off' FROM goose_db_version",
 	}}, nil
 }
 
-func sqliteName(path string, pragmas ...string) string {
+func sqliteName(path string, busyTimeout time.Duration, pragmas ...string) string {
 	q := url.Values{}
-	for _, p := range append(pragmas, fmt.Sprintf("busy_timeout(%d)", sqliteBusyTimeout.Milliseconds())) {
+	for _, p := range append(pragmas, fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds())) {
 		q.Add("_pragma", p)
 	}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
@@ -133,42 +149,21 @@ func sqliteName(path string, pragmas ...string) string {
 func openPostgres(dsn string, src Source) (*Ledger, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, berth.Invalid("database", "invalid PostgreSQL address").With(err)
+		return nil, invalidAddress(err)
 	}
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, postgresDial)
 	connector := src.connector(*cfg)
 	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(postgresConns)
-	db.SetMaxIdleConns(postgresConns)
+	db.SetMaxOpenConns(src.connections())
+	db.SetMaxIdleConns(src.connections())
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	probe := sql.OpenDB(connector)
 	probe.SetMaxOpenConns(1)
-	return &Ledger{write: db, read: db, probe: probe, dialect: dialect{
+	return &Ledger{write: db, read: db, probe: probe, connections: connector.connections, dialect: dialect{
 		name: "postgres", forUpdate: " FOR UPDATE", nowMillis: "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
 		search: searchPostgres, match: matchPostgres,
+		state: "SELECT max(version_id), current_setting('transaction_read_only') FROM goose_db_version", allocate: allocatePostgres,
 	}}, nil
-}
-
-// unverified returns an error that states what to change if the certificate of the server could not be verified. To retry
-// does not help, as it does with other errors of a connection.
-func unverified(err error) error {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return berth.Invalid("database", "the certificate of PostgreSQL could not be verified; check sslrootcert, sslmode and the host name").With(err)
-	}
-	return err
-}
-
-// Ping returns an error when the database is unavailable. It has a connection of its own: a database whose connections are all in use
-// is slow. On SQLite it reads, because writes wait for those of all processes.
-func (l *Ledger) Ping(ctx context.Context) error {
-	tx, err := l.probe.BeginTx(ctx, nil)
-	if err != nil {
-		return translate("ping the database", err)
-	}
-	defer func() { _ = tx.Rollback() }() // it has only read
-	var migrations int
-	err = tx.QueryRowContext(ctx, "SELECT count(*) FROM goose_db_version").Scan(&migrations)
-	return translate("ping the database", err)
 }
 
 // Close waits for running statements and closes the database.
@@ -188,7 +183,7 @@ func (l *Ledger) inTx(ctx context.Context, what string, f func(tx *sql.Tx) error
 		return translate(what, err)
 	}
 	if err := f(tx); err != nil {
-		if rerr := tx.Rollback(); rerr != nil && !errors.Is(rerr, sql.ErrTxDone) {
+		if rerr := tx.Rollback(); rerr != nil && !unconnected(rerr) {
 			l.logger.WarnContext(ctx, "rollback failed", "what", what, "error", rerr)
 		}
 		return translate(what, err)

@@ -26,17 +26,13 @@ type Passage struct {
 
 // putPassages makes a text searchable. It is idempotent.
 func putPassages(ctx context.Context, tx *sql.Tx, a berth.Asset) error {
-	insert, err := tx.PrepareContext(ctx,
-		`INSERT INTO passages (asset_id, user_id, position, text, terms) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (asset_id, position) DO NOTHING`)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = insert.Close() }() // the transaction closes it too
 	for i, text := range cut(plain(string(a.Content))) {
 		if i == maxPassages {
 			break
 		}
-		if _, err := insert.ExecContext(ctx, a.ID, a.UserID, i, text, strings.Join(terms(text), " ")); err != nil {
+		if _, err := tx.ExecContext(ctx,
+			`INSERT INTO passages (asset_id, user_id, position, text, terms) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (asset_id, position) DO NOTHING`,
+			a.ID, a.UserID, i, text, strings.Join(terms(text), " ")); err != nil {
 			return err
 		}
 	}

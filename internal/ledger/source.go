@@ -1,17 +1,12 @@
 package ledger
 
 import (
-	"context"
-	"database/sql/driver"
+	"cmp"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"berth/internal/secret"
 )
@@ -23,7 +18,12 @@ type Source struct {
 	URL, URLFile string
 	// PasswordFile names a file with the password of PostgreSQL, which is read for every connection.
 	PasswordFile string
+	// Connections is the maximum number of connections to PostgreSQL for work, 0 for the default. One more is for Ping.
+	Connections int
 }
+
+// connections returns the maximum number of connections for work.
+func (s Source) connections() int { return cmp.Or(s.Connections, DefaultConnections) }
 
 // address and password are the settings of Source.
 func (s Source) address() secret.Secret { return secret.New("BERTH_DATABASE", s.URL, s.URLFile) }
@@ -65,62 +65,6 @@ func (s Source) Address() (string, error) { return s.address().Read() }
 
 func isPostgres(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
-}
-
-// connector makes the connections to PostgreSQL.
-type connector struct {
-	from Source
-	cfg  pgx.ConnConfig
-	// accepted are the credentials of the last connection that was made.
-	accepted *atomic.Pointer[credentials]
-}
-
-type credentials struct{ user, password string }
-
-func (s Source) connector(cfg pgx.ConnConfig) connector {
-	return connector{s, cfg, new(atomic.Pointer[credentials])}
-}
-
-// Driver is part of driver.Connector.
-func (connector) Driver() driver.Driver { return stdlib.GetDefaultDriver() }
-
-// Connect is part of driver.Connector. Where the server refuses what the files have, it tries what it has accepted last: a role has one
-// password, so that file and server cannot change at the same time.
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	now, err := c.current()
-	if err != nil {
-		return nil, err
-	}
-	conn, err := c.connect(ctx, now)
-	last := c.accepted.Load()
-	if isRefused(err) && last != nil && *last != now {
-		if former, formerErr := c.connect(ctx, *last); formerErr == nil {
-			return former, nil
-		}
-	}
-	switch refused, ok := errors.AsType[*pgconn.PgError](err); {
-	case err == nil:
-		c.accepted.Store(&now)
-	case ok && isRefused(err):
-		from := c.from.password()
-		if !from.IsSet() {
-			from = c.from.address()
-		}
-		err = from.Refused(fmt.Errorf("%s (SQLSTATE %s)", refused.Message, refused.Code)) // err has the address
-	}
-	return conn, err
-}
-
-func (c connector) connect(ctx context.Context, as credentials) (driver.Conn, error) {
-	cfg := c.cfg
-	cfg.User, cfg.Password = as.user, as.password
-	return stdlib.GetConnector(cfg).Connect(ctx)
-}
-
-// isRefused reports whether the server does not accept user and password.
-func isRefused(err error) bool {
-	refused, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && strings.HasPrefix(refused.Code, "28")
 }
 
 // current returns user and password of a new connection.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth"
 	"berth/internal/testcert"
 	"berth/internal/testdb"
 )
@@ -55,13 +54,13 @@ func TestOpen_PostgresWithTLS_BothSidesAreVerified(t *testing.T) { // B7
 	})
 	t.Run("the server's certificate is of another authority", func(t *testing.T) {
 		_, err := open("127.0.0.1", full("sslrootcert", other.File))
-		requireCode(t, berth.CodeInvalid, err)
+		require.True(t, Diagnose(err).Lasting)
 		require.ErrorContains(t, err, "the certificate of PostgreSQL could not be verified; check sslrootcert")
 		require.ErrorContains(t, err, "signed by unknown authority")
 	})
 	t.Run("the server's certificate has another name", func(t *testing.T) {
 		_, err := open("localhost", full())
-		requireCode(t, berth.CodeInvalid, err)
+		require.True(t, Diagnose(err).Lasting)
 		require.ErrorContains(t, err, "not localhost")
 	})
 	t.Run("no client certificate", func(t *testing.T) {
@@ -74,7 +73,6 @@ func TestOpen_PostgresWithTLS_BothSidesAreVerified(t *testing.T) { // B7
 	})
 	t.Run("no file of authorities", func(t *testing.T) {
 		_, err := open("127.0.0.1", full("sslrootcert", "/nonexistent/ca.pem"))
-		requireCode(t, berth.CodeInvalid, err)
-		require.ErrorContains(t, err, "/nonexistent/ca.pem")
+		require.Equal(t, "open /nonexistent/ca.pem: no such file or directory: correct sslrootcert, sslcert or sslkey in BERTH_DATABASE", Diagnose(err).Error())
 	})
 }

@@ -1,0 +1,259 @@
+package ledger
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"berth/internal/health"
+	"berth/internal/secret"
+)
+
+// setting names the database in messages.
+const setting = "BERTH_DATABASE"
+
+// Problem is why a database cannot be used. Its text begins with the words of the server or the driver, and ends with the advice.
+type Problem struct {
+	// Code names the problem for programs; Setting is the one that is concerned.
+	Code, Setting string
+	// Advice states what is wrong and what to change. It has no addresses, names of roles or secrets.
+	Advice string
+	// Lasting: to wait does not help, because settings or rights are wrong.
+	Lasting bool
+	Err     error
+	// internal: of a request it is an error of berth or of its schema.
+	internal bool
+}
+
+func (p *Problem) Error() string {
+	text := p.Said()
+	if strings.HasPrefix(text, p.Advice) { // of a secret that cannot be read
+		return text
+	}
+	return text + ": " + p.Advice
+}
+
+// Said returns the words of the server or the driver.
+func (p *Problem) Said() string { return said(p.Err) }
+
+func (p *Problem) Unwrap() error { return p.Err }
+
+// Reason is the part of the problem that any caller may read.
+func (p *Problem) Reason() health.Reason {
+	return health.Reason{Code: p.Code, Setting: p.Setting, Text: p.Advice}
+}
+
+// stateReadOnly is the SQLSTATE of a write on a server that does not accept any.
+const stateReadOnly = "25006"
+
+// stateTooMany is the SQLSTATE of a server that accepts no more connections.
+const stateTooMany = "53300"
+
+// stateNoTable is the SQLSTATE of a statement about a table that does not exist.
+const stateNoTable = "42P01"
+
+// The problems that are not named by a SQLSTATE alone.
+var (
+	readOnly = Problem{
+		Code: "read_only", Setting: setting,
+		Advice: "the database is read-only (a standby, or default_transaction_read_only): promote it, or name all servers in BERTH_DATABASE, of which berth finds the primary",
+	}
+	missingRight = Problem{
+		Code: "missing_right", Setting: setting, Lasting: true,
+		Advice: "the role of BERTH_DATABASE lacks a right: make it the owner of the database and its tables, or GRANT it USAGE and CREATE on the schema and SELECT, INSERT, UPDATE, DELETE on the tables",
+	}
+	unverifiable = Problem{
+		Code: "certificate", Setting: setting, Lasting: true,
+		Advice: "the certificate of PostgreSQL could not be verified; check sslrootcert, sslmode and the host name in BERTH_DATABASE",
+	}
+	unreached = Problem{
+		Code: "unreachable", Setting: setting,
+		Advice: "the database cannot be reached; check host and port in BERTH_DATABASE, and that the server runs",
+	}
+	withoutTLS = Problem{
+		Code: "tls", Setting: setting, Lasting: true,
+		Advice: "the server does not use TLS: enable it there, or correct sslmode in BERTH_DATABASE",
+	}
+	diskFull = Problem{
+		Code: "disk_full", Setting: setting,
+		Advice: "the disk of the database is full: free or add space",
+	}
+	busy = Problem{Code: "busy", Setting: setting, Advice: "the database is busy"}
+)
+
+// problems are the problems by SQLSTATE, or by its class of two characters.
+var problems = map[string]Problem{
+	"08":          unreached,
+	stateReadOnly: readOnly,
+	"26000":       pooler, "42P05": pooler,
+	"28":         {Code: "login_refused", Setting: setting, Lasting: true, Advice: "the server refused the login: check user, password and sslmode in BERTH_DATABASE, and pg_hba.conf"},
+	"3D000":      {Code: "no_database", Setting: setting, Lasting: true, Advice: "the database does not exist: create it, or correct its name in BERTH_DATABASE"},
+	"3F000":      {Code: "no_schema", Setting: setting, Lasting: true, Advice: "no schema of search_path exists: create it, or correct search_path of the role or in BERTH_DATABASE"},
+	"40":         busy,
+	"42501":      missingRight,
+	"42704":      {Code: "unknown_parameter", Setting: setting, Lasting: true, internal: true, Advice: "correct the parameters of BERTH_DATABASE, or let the pooler ignore them"},
+	stateNoTable: {Code: "no_schema", Setting: setting, Lasting: true, internal: true, Advice: "tables of berth are missing: check the name of the database in BERTH_DATABASE and search_path; a process creates the tables at its start"},
+	"53":         {Code: "out_of_resources", Setting: setting, Advice: "the server lacks memory or other resources"},
+	"53100":      diskFull,
+	stateTooMany: {Code: "too_many_connections", Setting: "BERTH_DATABASE_CONNECTIONS", Advice: "the server accepts no more connections: lower BERTH_DATABASE_CONNECTIONS, or raise max_connections or the limit of the role; docs/sizing.md has the formula"},
+	"57":         {Code: "shutting_down", Setting: setting, Advice: "the server stops, or ended this connection"},
+	"57P03":      {Code: "starting", Setting: setting, Advice: "the server starts or recovers and accepts no connections yet"},
+}
+
+// pooler is a proxy that assigns transactions to connections and was not recognised.
+var pooler = Problem{
+	Code: "pooler", Setting: setting, Lasting: true,
+	Advice: "a connection pooler lost or repeated a prepared statement: add default_query_exec_mode=cache_describe to the parameters of BERTH_DATABASE",
+}
+
+// invalidAddress returns the problem of an address that the driver does not accept. The error of the driver has the address; its cause has it
+// only if that is not a URL.
+func invalidAddress(err error) error {
+	p := &Problem{
+		Code: "invalid_address", Setting: setting, Lasting: true, Err: errors.Unwrap(err),
+		Advice: "correct BERTH_DATABASE: postgres://user:password@host:port/database?sslmode=verify-full, with special characters of the password encoded, such as %25 for %",
+	}
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		p.Err, p.Advice = file, "correct sslrootcert, sslcert or sslkey in BERTH_DATABASE"
+	}
+	if _, ok := errors.AsType[*url.Error](err); ok || p.Err == nil {
+		p.Err = errors.New("invalid PostgreSQL address")
+	}
+	return p
+}
+
+// Diagnose returns the problem of which an error of this package is the effect, nil if it is not one of the database or its settings.
+func Diagnose(err error) *Problem {
+	if err == nil {
+		return nil
+	}
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p
+	}
+	known := func(p Problem) *Problem { p.Err = err; return &p }
+	if s, ok := errors.AsType[*secret.Error](err); ok {
+		p := &Problem{Code: "secret", Setting: s.Setting, Lasting: true, Advice: s.Setting + ": " + s.Problem, Err: s}
+		if refused, ok := errors.AsType[*pgconn.PgError](s.Err); ok {
+			p.Err = refused
+		}
+		return p
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return known(unverifiable)
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		for _, state := range []string{pg.Code, pg.Code[:min(2, len(pg.Code))]} {
+			if p, ok := problems[state]; ok {
+				return known(p)
+			}
+		}
+		return nil
+	}
+	if errors.Is(err, pgconn.ErrReadOnlyConnection) {
+		return known(readOnly)
+	}
+	if !slices.ContainsFunc(tried(err), func(attempt error) bool { return !refusedTLS(attempt) }) {
+		return known(withoutTLS)
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		return diagnoseSQLite(lite.Code()&0xff, known) // the low byte is the primary code
+	}
+	if lostConnection(err) {
+		return known(unreached)
+	}
+	return nil
+}
+
+func diagnoseSQLite(code int, known func(Problem) *Problem) *Problem {
+	switch code {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT:
+		return known(busy)
+	case sqlite3.SQLITE_FULL:
+		return known(diskFull)
+	case sqlite3.SQLITE_READONLY:
+		return known(Problem{Code: "read_only", Setting: setting, Advice: "the file of BERTH_DATABASE or its directory is not writable for this process"})
+	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
+		return known(Problem{Code: "unreachable", Setting: setting, Advice: "the file of BERTH_DATABASE cannot be opened, read or written"})
+	default:
+		return nil
+	}
+}
+
+// lostConnection reports whether there was no connection, or the time for a reply ended.
+func lostConnection(err error) bool {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return false
+	}
+	for _, is := range []error{context.DeadlineExceeded, driver.ErrBadConn, sql.ErrConnDone, pgconn.ErrConnClosed, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	var network net.Error
+	var connect *pgconn.ConnectError
+	return errors.As(err, &network) || errors.As(err, &connect)
+}
+
+// said returns the words of the server, or else those of the driver, in one line. Where several servers were tried, it has those of each.
+func said(err error) string {
+	var all []string
+	attempts := tried(err)
+	for _, e := range attempts {
+		if refusedTLS(e) && len(attempts) > 1 {
+			continue // of sslmode=prefer, which tries without it then
+		}
+		text := strings.Join(strings.Fields(e.Error()), " ")
+		for _, step := range []string{"dial error: ", "ValidateConnect failed: "} {
+			if _, cause, ok := strings.Cut(text, step); ok {
+				text = cause
+			}
+		}
+		if pg, ok := errors.AsType[*pgconn.PgError](e); ok {
+			text = fmt.Sprintf("%s (SQLSTATE %s)", pg.Message, pg.Code)
+		}
+		if h, ok := errors.AsType[*hostError](e); ok {
+			text = h.host + ": " + text
+		}
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// refusedTLS reports whether the server of an attempt has no TLS.
+func refusedTLS(attempt error) bool {
+	return strings.Contains(attempt.Error(), "server refused TLS connection")
+}
+
+// tried returns the errors of all attempts to connect.
+func tried(err error) (all []error) {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if of, ok := e.(*hostError); ok { //nolint:errorlint // this level of the chain
+			for _, attempt := range tried(of.err) {
+				all = append(all, &hostError{of.host, attempt})
+			}
+			return all
+		}
+		if joined, ok := e.(interface{ Unwrap() []error }); ok { // of several attempts
+			for _, attempt := range joined.Unwrap() {
+				all = append(all, tried(attempt)...)
+			}
+			return all
+		}
+	}
+	return []error{err}
+}
