@@ -35,7 +35,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	if err != nil {
 		return err
 	}
-	b, err := connect(ctx, cfg, logger)
+	b, err := connect(ctx, cfg, logger, probe)
 	if err != nil {
 		return err
 	}

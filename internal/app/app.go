@@ -9,9 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -42,9 +39,9 @@ type base struct {
 // redisTimeout bounds how long the start waits for Redis.
 const redisTimeout = 2 * time.Second
 
-// connect opens the connections of a process. Redis and Temporal may be unavailable: they are contacted at first use.
-// watchRedis has to run then.
-func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base, error) {
+// connect opens the connections of a process. It waits for a database that is unavailable. Redis and Temporal may be unavailable: they are
+// contacted at first use. watchRedis has to run then.
+func connect(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *health.Probe) (*base, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -58,7 +55,7 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger) (*base
 		b.close(logger)
 		return nil, err
 	}
-	if b.ledger, err = openLedger(ctx, cfg.Database.Source(), logger); err != nil {
+	if b.ledger, err = openLedger(ctx, cfg.Database.Source(), logger, probe); err != nil {
 		b.close(logger)
 		return nil, err
 	}
@@ -172,19 +169,6 @@ func catalog(m config.Model) (*llm.Catalog, error) {
 		return nil, err
 	}
 	return llm.NewCatalog(routing, m.Settings())
-}
-
-func openLedger(ctx context.Context, src ledger.Source, logger *slog.Logger) (*ledger.Ledger, error) {
-	dsn, err := src.Address()
-	if err != nil {
-		return nil, err
-	}
-	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			return nil, fmt.Errorf("create the database directory: %w", err)
-		}
-	}
-	return ledger.OpenSource(ctx, src, logger)
 }
 
 // serve runs an HTTP server until ctx ends, then gives open requests up to grace to finish.

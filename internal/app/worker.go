@@ -35,7 +35,7 @@ import (
 
 // RunWorker polls task queues until ctx ends. Running steps then finish or are handed over within the drain time.
 func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *health.Probe) error {
-	b, err := connect(ctx, cfg, logger)
+	b, err := connect(ctx, cfg, logger, probe)
 	if err != nil {
 		return err
 	}

@@ -18,11 +18,12 @@ type Database struct {
 	URL          string `help:"Database URL: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
 	URLFile      string `help:"File with the database URL. Its user and password are read again for every connection." name:"database-file" env:"BERTH_DATABASE_FILE"`
 	PasswordFile string `help:"File with the password of the PostgreSQL database, read again for every connection." name:"database-password-file" env:"BERTH_DATABASE_PASSWORD_FILE"`
+	Connections  int    `help:"Maximum number of connections of this process to PostgreSQL, at least 2; one more checks whether it is available." name:"database-connections" env:"BERTH_DATABASE_CONNECTIONS" default:"20"`
 }
 
 // Source returns where address and password come from.
 func (d Database) Source() ledger.Source {
-	src := ledger.Source{URL: d.URL, URLFile: d.URLFile, PasswordFile: d.PasswordFile}
+	src := ledger.Source{URL: d.URL, URLFile: d.URLFile, PasswordFile: d.PasswordFile, Connections: d.Connections}
 	if src.URLFile != "" && src.URL == defaultDatabase {
 		src.URL = ""
 	}
@@ -34,7 +35,13 @@ func (d Database) IsDefault() bool { return d.URL == defaultDatabase && d.URLFil
 
 func (d Database) validate(bad func(flag, env, format string, args ...any)) {
 	badSecret(bad, d.Source().Validate())
+	if d.Connections < minConnections {
+		bad("database-connections", "BERTH_DATABASE_CONNECTIONS", "must be at least %d, got %d", minConnections, d.Connections)
+	}
 }
+
+// minConnections are needed by a process that migrates the database: one renews its lock.
+const minConnections = 2
 
 // Settings returns what the deployment adds to the routing file. Keys of BERTH_PROVIDER_KEYS precede others.
 func (m Model) Settings() llm.Settings {

@@ -132,6 +132,12 @@ func (p *Probe) watch(ctx context.Context, name string, check Check) {
 	}
 }
 
+// Waiting records why a process waits for a dependency at its start, before it can watch it.
+func (p *Probe) Waiting(name string, err error) {
+	reason, _ := ReasonOf(err)
+	p.set(name, finding{status: Starting, reason: reason})
+}
+
 // finding is the result of a check.
 type finding struct {
 	status Status
