@@ -8,22 +8,31 @@ import (
 	"berth/internal/ledger"
 )
 
+// database checks that the database accepts what a process needs. It states a problem as a process does at its start.
 func (d *doctor) database(ctx context.Context) {
 	const subject = "database"
 	s, err := ledger.Inspect(ctx, d.cfg.Database.Source())
+	problem := ledger.Diagnose(err)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && problem == nil:
 		d.add(Warning, subject, "check BERTH_DATABASE unless this is the first start", "the file does not exist; berth creates it: %s", err)
+		return
+	case problem != nil:
+		d.add(Error, subject, problem.Advice, "%s", problem.Said())
 		return
 	case err != nil:
 		d.add(Error, subject, "check BERTH_DATABASE", "%s", err)
 		return
-	case s.Schema > s.Latest:
-		d.add(Error, subject, "upgrade berth", "%s %s has schema version %d, this program knows up to %d", s.Name, s.Version, s.Schema, s.Latest)
 	case s.Schema < s.Latest:
 		d.add(OK, subject, "", "%s %s, schema version %d; berth migrates it to %d at the next start", s.Name, s.Version, s.Schema, s.Latest)
 	default:
-		d.add(OK, subject, "", "%s %s, schema version %d", s.Name, s.Version, s.Schema)
+		d.add(OK, subject, "", "%s %s, schema version %d, accepts writes", s.Name, s.Version, s.Schema)
+	}
+	for _, p := range s.Warnings() {
+		d.add(Warning, subject, p.Advice, "%s", p.Said())
+	}
+	if s.Pooled {
+		d.add(OK, subject, "", "connections pass through a pooler; statements are not prepared")
 	}
 	if s.Name == "sqlite" && d.cfg.Production {
 		d.add(Warning, subject, "set BERTH_DATABASE to postgres://…", "SQLite serves the processes of one host only")
