@@ -18,7 +18,7 @@ type Database struct {
 	URL          string `help:"Database URL: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
 	URLFile      string `help:"File with the database URL. Its user and password are read again for every connection." name:"database-file" env:"BERTH_DATABASE_FILE"`
 	PasswordFile string `help:"File with the password of the PostgreSQL database, read again for every connection." name:"database-password-file" env:"BERTH_DATABASE_PASSWORD_FILE"`
-	Connections  int    `help:"Maximum number of connections of this process to PostgreSQL, at least 2; one more checks whether it is available." name:"database-connections" env:"BERTH_DATABASE_CONNECTIONS" default:"20"`
+	Connections  int    `help:"Maximum number of connections of this process to PostgreSQL, at least 2; two more check whether it is available." name:"database-connections" env:"BERTH_DATABASE_CONNECTIONS" default:"20"`
 }
 
 // Source returns where address and password come from.

@@ -103,7 +103,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		c.accepted.Store(&now)
 	case ok && refused.Code == stateTooMany:
 		p := problems[stateTooMany]
-		p.Advice += fmt.Sprintf("; this process uses up to %d connections, of max_connections=%s", c.from.connections()+1, c.maximum())
+		p.Advice += fmt.Sprintf("; this process uses up to %d connections, of max_connections=%s", c.from.connections()+probeConnections, c.maximum())
 		p.Err = err
 		err = &p
 	case ok && isRefused(err):

@@ -101,7 +101,7 @@ func (l *Ledger) server(ctx context.Context) (s Server, err error) {
 	if err := l.checkPooler(ctx); err != nil {
 		return s, err
 	}
-	s.Pooled, s.Connections = l.connections.pooled.Load(), l.write.Stats().MaxOpenConnections+1
+	s.Pooled, s.Connections = l.connections.pooled.Load(), l.write.Stats().MaxOpenConnections+probeConnections
 	err = l.read.QueryRowContext(ctx, `SELECT current_setting('server_version'), clock_timestamp(), least(
 			current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
 			(SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = current_user),

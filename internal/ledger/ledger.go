@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +28,9 @@ import (
 const (
 	// DefaultConnections is the maximum number of connections to PostgreSQL for work.
 	DefaultConnections = 20
+
+	// probeConnections are those for Ping: one for its write.
+	probeConnections = 2
 
 	postgresDial      = 5 * time.Second
 	sqliteBusyTimeout = 10 * time.Second
@@ -41,10 +43,9 @@ type Ledger struct {
 	probe *sql.DB // has one connection, for Ping
 	// connections are those to PostgreSQL, nil for SQLite.
 	connections *connections
-	// writeDue is when Ping writes again, in Unix ns; 0 after a write that failed.
-	writeDue atomic.Int64
-	dialect  dialect
-	logger   *slog.Logger
+	writing     writing
+	dialect     dialect
+	logger      *slog.Logger
 }
 
 // dialect holds the differences between the two databases.
@@ -75,6 +76,7 @@ func OpenSource(ctx context.Context, src Source, logger *slog.Logger) (*Ledger, 
 	if err := l.migrate(ctx); err != nil {
 		return nil, errors.Join(translate("migrate the database", err), l.Close())
 	}
+	l.tryWrite(ctx)
 	if err := l.Ping(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -100,6 +102,9 @@ func connect(src Source) (l *Ledger, err error) {
 		l, err = openPostgres(dsn, src)
 	default:
 		return nil, berth.Invalid("database", "must begin with sqlite: or postgres://")
+	}
+	if err == nil {
+		l.writing.until, l.writing.stop = context.WithCancel(context.Background())
 	}
 	return l, err
 }
@@ -131,7 +136,7 @@ func openSQLite(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, errors.Join(err, read.Close(), write.Close())
 	}
-	probe.SetMaxOpenConns(1)
+	probe.SetMaxOpenConns(probeConnections)
 	return &Ledger{write: write, read: read, probe: probe, dialect: dialect{
 		name: "sqlite", nowMillis: "CAST(unixepoch('subsec') * 1000 AS INTEGER)", search: searchSQLite, match: matchSQLite,
 		state: "SELECT max(version_id), 'off' FROM goose_db_version",
@@ -158,7 +163,7 @@ func openPostgres(dsn string, src Source) (*Ledger, error) {
 	db.SetMaxIdleConns(src.connections())
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	probe := sql.OpenDB(connector)
-	probe.SetMaxOpenConns(1)
+	probe.SetMaxOpenConns(probeConnections)
 	return &Ledger{write: db, read: db, probe: probe, connections: connector.connections, dialect: dialect{
 		name: "postgres", forUpdate: " FOR UPDATE", nowMillis: "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
 		search: searchPostgres, match: matchPostgres,
@@ -168,6 +173,8 @@ func openPostgres(dsn string, src Source) (*Ledger, error) {
 
 // Close waits for running statements and closes the database.
 func (l *Ledger) Close() error {
+	l.writing.stop()
+	l.writing.wait.Wait()
 	err := errors.Join(l.probe.Close(), l.read.Close())
 	if l.write != l.read {
 		err = errors.Join(err, l.write.Close()) // last, so that it can fold the WAL into the file

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,6 +19,8 @@ import (
 const (
 	// writeEvery is the time between two writes of Ping, while they succeed.
 	writeEvery = 5 * time.Second
+	// writeTimeout is how long a write may take.
+	writeTimeout = 5 * time.Second
 	// writeSlots is the number of rows that the pings of all processes write to, at random: one row would have as many versions as there are
 	// writes during a long transaction, such as that of a backup.
 	writeSlots = 64
@@ -24,8 +28,9 @@ const (
 	sqliteProbeTimeout = 50 * time.Millisecond
 )
 
-// Ping returns a *Problem when the database is unavailable or does not accept writes. It has a connection of its own: a database whose
-// connections are all in use is slow. It writes at most once in writeEvery, or with each call after a write that failed.
+// Ping returns a *Problem when the database is unavailable or does not accept writes. It has connections of its own, and does not wait for
+// the write that it starts once in writeEvery, or with each call after one that failed: a database that is slow, or whose connections are all
+// in use, is not unavailable. The next call returns the outcome.
 func (l *Ledger) Ping(ctx context.Context) error {
 	err := l.ping(ctx)
 	if p := Diagnose(err); p != nil {
@@ -39,20 +44,48 @@ func (l *Ledger) Ping(ctx context.Context) error {
 
 func (l *Ledger) ping(ctx context.Context) error {
 	var schema int64
-	var readOnly string
-	if err := l.probe.QueryRowContext(ctx, l.dialect.state).Scan(&schema, &readOnly); err != nil {
+	var only string
+	if err := l.probe.QueryRowContext(ctx, l.dialect.state).Scan(&schema, &only); err != nil {
 		return err
 	}
-	now := time.Now()
-	if readOnly == "off" && now.UnixNano() < l.writeDue.Load() {
+	if only == "on" {
+		return pgconn.ErrReadOnlyConnection
+	}
+	w := &l.writing
+	last := w.last.Load()
+	if (last == nil || last.err != nil || time.Since(last.at) > writeEvery) && w.running.CompareAndSwap(false, true) {
+		w.wait.Go(func() {
+			defer w.running.Store(false)
+			l.tryWrite(w.until)
+		})
+	}
+	if last == nil {
 		return nil
 	}
-	l.writeDue.Store(0)
-	if err := l.checkWrite(ctx, (*sql.Tx).Commit); err != nil {
-		return err
-	}
-	l.writeDue.Store(now.Add(writeEvery).UnixNano())
-	return nil
+	return last.err
+}
+
+// writing has the writes of Ping, of which one runs at a time.
+type writing struct {
+	last    atomic.Pointer[written]
+	running atomic.Bool
+	wait    sync.WaitGroup
+	until   context.Context //nolint:containedctx // of writes that a call does not wait for; it ends with Close
+	stop    context.CancelFunc
+}
+
+// written is the outcome of a write.
+type written struct {
+	at  time.Time
+	err error
+}
+
+// tryWrite writes, and keeps the outcome for Ping.
+func (l *Ledger) tryWrite(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	err := l.checkWrite(ctx, (*sql.Tx).Commit)
+	l.writing.last.Store(&written{time.Now(), err})
 }
 
 // checkWrite returns an error if rows cannot be written: the server is read-only, the role lacks a right on a table, or the disk is full.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,10 +51,9 @@ func TestOpen_RoleWithoutRights_IsLastingAndNamesThem(t *testing.T) { // FI2, FI
 	create(t, l, chain())
 
 	s.do("REVOKE INSERT ON assets FROM app")
-	l.writeDue.Store(0)
-	require.Equal(t, "missing_right", Diagnose(l.Ping(t.Context())).Code)
+	require.Eventually(t, func() bool { p := Diagnose(l.Ping(t.Context())); return p != nil && p.Code == "missing_right" }, 30*time.Second, 100*time.Millisecond)
 	s.do("GRANT INSERT ON assets TO app")
-	require.NoError(t, l.Ping(t.Context()))
+	require.Eventually(t, func() bool { return l.Ping(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
 }
 
 func TestInspect_SchemaToMigrate_MissingRightsAreNamed(t *testing.T) { // FI8
@@ -75,7 +75,7 @@ func TestInspect_SchemaToMigrate_MissingRightsAreNamed(t *testing.T) { // FI8
 func TestOpen_TooFewConnections_WaitsWithNumbers(t *testing.T) { // FI9
 	t.Parallel()
 	s := newServer(t)
-	s.do("CREATE ROLE app SUPERUSER LOGIN PASSWORD 'hidden' CONNECTION LIMIT 3", "ALTER ROLE app NOSUPERUSER", "GRANT CREATE ON SCHEMA public TO app")
+	s.do("CREATE ROLE app SUPERUSER LOGIN PASSWORD 'hidden' CONNECTION LIMIT 4", "ALTER ROLE app NOSUPERUSER", "GRANT CREATE ON SCHEMA public TO app")
 	src := Source{URL: s.url("app", "hidden"), Connections: 2}
 	l, err := OpenSource(t.Context(), src, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestOpen_TooFewConnections_WaitsWithNumbers(t *testing.T) { // FI9
 	require.NoError(t, err)
 	require.Len(t, server.Warnings(), 1)
 	require.Equal(t, "BERTH_DATABASE_CONNECTIONS", server.Warnings()[0].Setting)
-	require.Contains(t, server.Warnings()[0].Error(), "the server permits 3 connections to this role and database, and each process of berth uses up to 3")
+	require.Contains(t, server.Warnings()[0].Error(), "the server permits 4 connections to this role and database, and each process of berth uses up to 4")
 	fillTwo := func() {
 		for range 2 {
 			tx, err := l.write.BeginTx(t.Context(), nil)
@@ -100,7 +100,7 @@ func TestOpen_TooFewConnections_WaitsWithNumbers(t *testing.T) { // FI9
 	require.False(t, p.Lasting)
 	require.Equal(t, "too_many_connections", p.Code)
 	require.Contains(t, p.Error(), `too many connections for role "app" (SQLSTATE 53300)`)
-	require.Contains(t, p.Error(), "this process uses up to 3 connections, of max_connections=")
+	require.Contains(t, p.Error(), "this process uses up to 4 connections, of max_connections=")
 }
 
 // The rights of all tables are checked, and of no others.

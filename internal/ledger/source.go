@@ -18,7 +18,7 @@ type Source struct {
 	URL, URLFile string
 	// PasswordFile names a file with the password of PostgreSQL, which is read for every connection.
 	PasswordFile string
-	// Connections is the maximum number of connections to PostgreSQL for work, 0 for the default. One more is for Ping.
+	// Connections is the maximum number of connections to PostgreSQL for work, 0 for the default. Two more are for Ping.
 	Connections int
 }
 

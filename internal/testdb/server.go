@@ -210,23 +210,65 @@ func (s *Server) dsn(database string) string {
 	return "postgres:///" + database + "?" + q.Encode()
 }
 
+// StartOnSmallDisk is Start for a server whose data are on a file system of that size, which needs the rights of root.
+func StartOnSmallDisk(tb testing.TB, size string) *Server {
+	tb.Helper()
+	s, err := directory()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.removeAfter(tb)
+	data := s.Data()
+	if err := os.Mkdir(data, 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	options := "size=" + size + ",mode=0700"
+	if c := s.as.Credential; c != nil {
+		options += fmt.Sprintf(",uid=%d,gid=%d", c.Uid, c.Gid)
+	}
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options, "berth", data).CombinedOutput(); err != nil { //nolint:gosec,noctx // a test's own directory
+		tb.Fatalf("mount a small disk: %v: %s", err, out)
+	}
+	tb.Cleanup(func() {
+		s.Kill()
+		if out, err := exec.Command("umount", data).CombinedOutput(); err != nil { //nolint:gosec,noctx // mounted above
+			tb.Errorf("unmount the small disk: %v: %s", err, out)
+		}
+	})
+	if err := s.initialize(); err != nil {
+		tb.Fatal(err)
+	}
+	if err := s.run("keep"); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// Data returns the directory of the server's data.
+func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
+
 // prepare creates the directory and an empty database cluster in it.
 func prepare() (*Server, error) {
-	initdb, err := find("initdb")
-	if err != nil {
-		return nil, err
-	}
 	s, err := directory()
 	if err != nil {
 		return nil, err
+	}
+	return s, s.initialize()
+}
+
+// initialize creates an empty database cluster.
+func (s *Server) initialize() error {
+	initdb, err := find("initdb")
+	if err != nil {
+		return err
 	}
 	cmd := exec.Command(initdb, "--pgdata", filepath.Join(s.dir, "data"), "--username", "berth", //nolint:gosec // found above
 		"--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync")
 	cmd.Dir, cmd.SysProcAttr = s.dir, s.as
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	return s, nil
+	return nil
 }
 
 // directory creates the directory of a server without data.
@@ -330,7 +372,7 @@ func StartPasswords(tb testing.TB) (s *Server, addr string) {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(release)
-	rules := []byte("local all all trust\nhost all all all scram-sha-256\n")
+	rules := []byte("local all all trust\nhost all all all scram-sha-256\nhost replication all all scram-sha-256\n")
 	if err := os.WriteFile(filepath.Join(s.dir, "data", "pg_hba.conf"), rules, 0o600); err != nil {
 		tb.Fatal(err)
 	}

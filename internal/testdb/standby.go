@@ -22,31 +22,36 @@ func StartPrimary(tb testing.TB) (primary, standby *Server) {
 	if err := primary.run("keep"); err != nil {
 		tb.Fatal(err)
 	}
-	standby, err := directory()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	standby.removeAfter(tb)
-	standby.listen(tb)
-	program, err := find("pg_basebackup")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cmd := exec.Command(program, "--pgdata", filepath.Join(standby.dir, "data"), "--host", primary.dir, "--port", strconv.Itoa(primary.port), //nolint:gosec,noctx // found above
-		"--username", "berth", "--wal-method=stream", "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
-	cmd.Dir, cmd.SysProcAttr = standby.dir, standby.as
-	if out, err := cmd.CombinedOutput(); err != nil {
-		tb.Fatalf("pg_basebackup: %v: %s", err, out)
-	}
-	if err := standby.run("keep"); err != nil {
-		tb.Fatal(err)
-	}
+	standby = primary.StartStandby(tb, `pg_basebackup --pgdata="$PGDATA" --host="$PRIMARY_HOST" --port="$PRIMARY_PORT" --username=berth \
+		--wal-method=stream --checkpoint=fast --no-sync --write-recovery-conf`)
 	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
 		if err := primary.admin(statement); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	return primary, standby
+}
+
+// StartStandby starts a server with the data that a shell script copies to $PGDATA from the primary at $PRIMARY_HOST and $PRIMARY_PORT.
+func (s *Server) StartStandby(tb testing.TB, script string) *Server {
+	tb.Helper()
+	standby, err := directory()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	standby.removeAfter(tb)
+	standby.listen(tb)
+	cmd := exec.Command("/bin/sh", "-e", "-c", script) //nolint:gosec,noctx // of a test
+	cmd.Dir, cmd.SysProcAttr = standby.dir, standby.as
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(s.postgres)+":/usr/bin:/bin", "PGDATA="+filepath.Join(standby.dir, "data"),
+		"PRIMARY_HOST=127.0.0.1", "PRIMARY_PORT="+strconv.Itoa(s.port))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("copy the data to the standby: %v: %s", err, out)
+	}
+	if err := standby.run("keep"); err != nil {
+		tb.Fatal(err)
+	}
+	return standby
 }
 
 // listen makes the server listen on a loopback port.
