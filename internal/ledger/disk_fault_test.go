@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +20,7 @@ func TestPing_DiskFull_UnavailableUntilThereIsSpace(t *testing.T) { // FI9
 	file := filepath.Join(s.Data(), "filler")
 	require.NoError(t, exec.CommandContext(t.Context(), "/bin/sh", "-c", "cat /dev/zero > "+file+" || true").Run())
 	p := problem(t, l, "disk_full")
-	require.True(t, strings.Contains(p.Error(), "No space left on device"), p.Error())
+	require.Contains(t, p.Error(), "No space left on device")
 	require.NoError(t, os.Remove(file))
 	writes(t, l)
 }

@@ -104,7 +104,8 @@ func connect(src Source) (l *Ledger, err error) {
 		return nil, berth.Invalid("database", "must begin with sqlite: or postgres://")
 	}
 	if err == nil {
-		l.writing.until, l.writing.stop = context.WithCancel(context.Background())
+		until, stop := context.WithCancel(context.Background())
+		l.writing.until, l.writing.stop = until, stop
 	}
 	return l, err
 }
