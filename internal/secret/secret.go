@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"unicode/utf8"
+
+	"berth/internal/setting"
 )
 
 // FileSuffix ends the name of a setting that names a file with the value of another one.
@@ -24,13 +26,13 @@ type Secret struct {
 }
 
 // New returns the secret of a setting such as BERTH_REDIS_PASSWORD, whose file is named by BERTH_REDIS_PASSWORD_FILE. It has one line.
-func New(setting, value, file string) Secret {
-	return Secret{setting: setting, value: value, file: file}
+func New(name, value, file string) Secret {
+	return Secret{setting: name, value: value, file: file}
 }
 
 // NewLines is New for a secret whose file may have several lines.
-func NewLines(setting, value, file string) Secret {
-	return Secret{setting: setting, value: value, file: file, lines: true}
+func NewLines(name, value, file string) Secret {
+	return Secret{setting: name, value: value, file: file, lines: true}
 }
 
 // IsSet reports whether there is a value or a file.
@@ -56,20 +58,31 @@ func (s Secret) Validate() error {
 	return err
 }
 
-// Read returns the secret, empty if it is not set. A file ends with any number of line ends, which are not part of it. Errors are
-// *Error.
+// Read returns the secret without the space around it, empty if it is not set. Errors are *Error.
 func (s Secret) Read() (string, error) {
+	kind := setting.Secret
+	if s.lines {
+		kind = setting.Lines
+	}
 	if s.file == "" {
-		return s.value, nil
+		text, err := setting.Clean(kind, s.value)
+		if err != nil {
+			return "", s.Invalid("%s", err)
+		}
+		return text, nil
 	}
 	text, err := readFile(s.file)
-	switch {
-	case err != nil:
+	if err == nil && !s.lines && strings.ContainsAny(setting.Trim(text), "\r\n") {
+		err = errors.New("the file has more than one line")
+	}
+	if err == nil {
+		text, err = setting.Clean(kind, text)
+	}
+	if err == nil && text == "" {
+		err = errors.New("the file is empty")
+	}
+	if err != nil {
 		return "", s.fail(err)
-	case text == "":
-		return "", s.fail(errors.New("the file is empty"))
-	case !s.lines && strings.ContainsAny(text, "\r\n"):
-		return "", s.fail(errors.New("the file has more than one line"))
 	}
 	return text, nil
 }
@@ -118,7 +131,7 @@ func Named(err error) bool {
 	return ok
 }
 
-// readFile returns the text of a file without its byte order mark and the line ends at its end.
+// readFile returns the text of a file.
 func readFile(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator's own path
 	if err != nil {
@@ -141,5 +154,5 @@ func readFile(path string) (string, error) {
 	case !utf8.Valid(b) || strings.ContainsRune(string(b), 0):
 		return "", fmt.Errorf("%s must be a text in UTF-8", path)
 	}
-	return strings.TrimRight(strings.TrimPrefix(string(b), "\ufeff"), "\r\n"), nil
+	return string(b), nil
 }

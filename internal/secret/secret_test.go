@@ -25,7 +25,7 @@ func file(t *testing.T, text string) string {
 func TestRead_File_IsTheTextWithoutItsEnd(t *testing.T) { // FM6
 	t.Parallel()
 	for text, want := range map[string]string{
-		"abc": "abc", "abc\n": "abc", "abc\r\n": "abc", "abc\n\n": "abc", "\ufeffabc\r\n": "abc", " a b \n": " a b ",
+		"abc": "abc", "abc\n": "abc", "abc\r\n": "abc", "abc\n\n": "abc", "\ufeffabc\r\n": "abc", " a b \n": "a b", "\u00a0abc\t": "abc",
 		"pässwörd 密码": "pässwörd 密码",
 	} {
 		got, err := secret.New("X", "", file(t, text)).Read()
