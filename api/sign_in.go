@@ -2,7 +2,7 @@ package api
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/url"
 )
 
@@ -22,7 +22,7 @@ func (p SignIn) origin() (string, error) {
 	}
 	u, err := url.Parse(p.Issuer)
 	if err != nil || u.Host == "" {
-		return "", fmt.Errorf("api: invalid issuer %q", p.Issuer)
+		return "", errors.New("api: invalid issuer")
 	}
 	return u.Scheme + "://" + u.Host, nil
 }

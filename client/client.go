@@ -38,10 +38,10 @@ import (
 	"berth"
 )
 
-// Client calls one server with one bearer token.
+// Client calls one server with a bearer token.
 type Client struct {
 	base  string
-	token string
+	token func() (string, error)
 	http  *http.Client
 	owner string // of tasks that calls name; empty to leave that to the API
 }
@@ -49,6 +49,11 @@ type Client struct {
 // New returns a client for the server at base, for instance http://127.0.0.1:8080, or https://example.com/berth where a proxy serves it under
 // a path prefix.
 func New(base, token string) *Client {
+	return NewWithToken(base, func() (string, error) { return token, nil })
+}
+
+// NewWithToken is New for a token that changes: each call asks for it. A call fails with the error of token.
+func NewWithToken(base string, token func() (string, error)) *Client {
 	return &Client{base: strings.TrimRight(base, "/"), token: token, http: &http.Client{CheckRedirect: checkRedirect}}
 }
 
@@ -293,7 +298,11 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	if err != nil {
 		return nil, fmt.Errorf("build request: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+c.token)
+	token, err := c.token()
+	if err != nil {
+		return nil, fmt.Errorf("bearer token: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
 	return req, nil
 }
 

@@ -23,7 +23,7 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 		{name: partRedis, start: func(ctx context.Context) (func(context.Context) error, error) {
 			dir := filepath.Join(o.DataDir, "redis")
 			_, statErr := os.Stat(dir)
-			s, err := redis.Start(ctx, redis.Options{Addr: o.Redis.Addr, Dir: dir, Logger: logger})
+			s, err := redis.Start(ctx, redis.Options{Addr: string(o.Redis.Addr), Dir: dir, Logger: logger})
 			if err != nil {
 				return nil, err
 			}
@@ -43,7 +43,7 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 			opts := temporal.Options{
 				FrontendAddr: o.Temporal.Addr,
 				DBFile:       filepath.Join(o.DataDir, "temporal.db"),
-				Postgres:     o.TemporalDB,
+				Postgres:     string(o.TemporalDB),
 				Namespace:    o.Temporal.Namespace,
 				Logger:       slog.New(slog.NewTextHandler(temporalLog, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			}
@@ -76,7 +76,7 @@ func infrastructure(o *options, logger *slog.Logger, temporalLog io.Writer) []pa
 
 // markNew marks this Redis as new, so that workers do not wait for leases of an earlier one to expire.
 func markNew(ctx context.Context, o *options) (err error) {
-	c := goredis.NewClient(&goredis.Options{Addr: o.Redis.Addr})
+	c := goredis.NewClient(&goredis.Options{Addr: string(o.Redis.Addr)})
 	defer func() { err = errors.Join(err, c.Close()) }()
 	_, err = lua.New(c, lua.Keys{Cell: o.Redis.Cell}).MarkNew(ctx)
 	return err

@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"berth/internal/app"
+	"berth/internal/config"
 	"berth/internal/devserver"
 	"berth/internal/telemetry"
 )
@@ -32,12 +33,18 @@ const (
 
 func main() {
 	var o options
-	kong.Parse(&o,
+	k, err := kong.New(&o,
 		kong.Name("berth-dev"),
 		kong.Description("Run everything that berth needs in one process, for development. Port 0 means a free port."),
 		kong.ShortUsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		config.Clean(),
 	)
+	if err != nil {
+		panic(err) // a flag of this program is declared wrongly
+	}
+	_, err = k.Parse(os.Args[1:])
+	k.FatalIfErrorf(config.Explain(err, os.Args[1:]))
 	if err := run(&o); err != nil {
 		fmt.Fprintln(os.Stderr, "berth-dev:", err)
 		os.Exit(1)

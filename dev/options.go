@@ -2,15 +2,15 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"berth/internal/app"
 	"berth/internal/config"
+	"berth/internal/secret"
+	"berth/internal/setting"
 )
 
 // options are the settings of berth and of the development server.
@@ -18,16 +18,16 @@ type options struct {
 	config.Config   `embed:""`
 	app.ModelServer `embed:"" group:"Development server"`
 
-	TemporalUIAddr string        `help:"Serve Temporal's Web UI on this address." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
-	TemporalCert   string        `help:"PEM file of the certificate with which Temporal's frontend requires mutual TLS; clients are verified with --temporal-tls-ca." name:"temporal-tls-server-cert" env:"BERTH_TEMPORAL_TLS_SERVER_CERT" group:"Development server"`
-	TemporalKey    string        `help:"PEM file of that certificate's key." name:"temporal-tls-server-key" env:"BERTH_TEMPORAL_TLS_SERVER_KEY" group:"Development server"`
-	DataDir        string        `help:"Keep all data in this directory. Only one server can use it at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
-	Demo           string        `help:"Run simulated nodes and two media units, so that turns and conferences work immediately: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
-	LiveKit        string        `help:"Program of the LiveKit servers of the demo's media units, or livekit-server in PATH. Without it they are simulated and cannot be joined." name:"livekit-server" env:"BERTH_LIVEKIT_SERVER" default:"bin/tools/livekit-server-v1.13.5" group:"Development server"`
-	RunEvents      int           `help:"Let long workflows continue as new after this many events; 0 means Temporal's default." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
-	Drainage       time.Duration `help:"Time between checks of whether a version of the workers is drained; 0 means Temporal's default of three minutes." name:"temporal-drainage" env:"BERTH_TEMPORAL_DRAINAGE" default:"0s" group:"Development server"`
-	TemporalDB     string        `help:"Keep Temporal's data in this PostgreSQL database in place of a file in the data directory, as postgres://…; it has to be empty or of the same version." name:"temporal-database" env:"BERTH_TEMPORAL_DATABASE" group:"Development server"`
-	Only           []string      `help:"Run only these parts: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
+	TemporalUIAddr string         `help:"Serve Temporal's Web UI on this address." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
+	TemporalCert   string         `help:"PEM file of the certificate with which Temporal's frontend requires mutual TLS; clients are verified with --temporal-tls-ca." name:"temporal-tls-server-cert" env:"BERTH_TEMPORAL_TLS_SERVER_CERT" group:"Development server"`
+	TemporalKey    string         `help:"PEM file of that certificate's key." name:"temporal-tls-server-key" env:"BERTH_TEMPORAL_TLS_SERVER_KEY" group:"Development server"`
+	DataDir        string         `help:"Keep all data in this directory. Only one server can use it at a time." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth" group:"Development server"`
+	Demo           string         `help:"Run simulated nodes and two media units, so that turns and conferences work immediately: ${enum}." name:"demo" env:"BERTH_DEMO" enum:"on,off" default:"on" group:"Development server"`
+	LiveKit        string         `help:"Program of the LiveKit servers of the demo's media units, or livekit-server in PATH. Without it they are simulated and cannot be joined." name:"livekit-server" env:"BERTH_LIVEKIT_SERVER" default:"bin/tools/livekit-server-v1.13.5" group:"Development server"`
+	RunEvents      int            `help:"Let long workflows continue as new after this many events; 0 means Temporal's default." name:"temporal-run-events" env:"BERTH_TEMPORAL_RUN_EVENTS" default:"0" group:"Development server"`
+	Drainage       time.Duration  `help:"Time between checks of whether a version of the workers is drained; 0 means Temporal's default of three minutes." name:"temporal-drainage" env:"BERTH_TEMPORAL_DRAINAGE" default:"0s" group:"Development server"`
+	TemporalDB     secret.Address `help:"Keep Temporal's data in this PostgreSQL database in place of a file in the data directory, as postgres://…; it has to be empty or of the same version." name:"temporal-database" env:"BERTH_TEMPORAL_DATABASE" group:"Development server"`
+	Only           []string       `help:"Run only these parts: redis, temporal, ui, model, worker, api, fleet." name:"only" env:"BERTH_DEV_ONLY" group:"Development server"`
 
 	liveKit string     // path of the LiveKit server, empty if there is none
 	servers []*liveKit // of the demo's media units
@@ -56,7 +56,7 @@ type address struct {
 
 func (o *options) addresses() []address {
 	all := []address{
-		{partRedis, "BERTH_REDIS_ADDR", &o.Redis.Addr},
+		{partRedis, "BERTH_REDIS_ADDR", (*string)(&o.Redis.Addr)},
 		{partTemporal, "BERTH_TEMPORAL_ADDR", &o.Temporal.Addr},
 		{partUI, "BERTH_TEMPORAL_UI_ADDR", &o.TemporalUIAddr},
 		{partModel, "BERTH_MODEL_ADDR", &o.ModelServer.Addr},
@@ -89,12 +89,8 @@ func (o *options) validate() error {
 		}
 	}
 	for _, a := range o.addresses() {
-		_, port, err := net.SplitHostPort(*a.addr)
-		if err != nil {
-			return fmt.Errorf("settings: %s: invalid address %q; must be host:port", a.env, *a.addr)
-		}
-		if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-			return fmt.Errorf("settings: %s: invalid port %q", a.env, port)
+		if err := setting.HostPort(*a.addr); err != nil {
+			return fmt.Errorf("settings: %s: invalid address: %s", a.env, err)
 		}
 	}
 	return o.Validate()
@@ -104,13 +100,13 @@ func (o *options) validate() error {
 // ports are known.
 func (o *options) connect() {
 	if o.Database.IsDefault() {
-		o.Database.URL = "sqlite:" + filepath.Join(o.DataDir, "berth.db")
+		o.Database.URL = secret.Address("sqlite:" + filepath.Join(o.DataDir, "berth.db"))
 	}
 	if o.runs(partUI) {
-		o.Temporal.UIURL = "http://" + o.TemporalUIAddr
+		o.Temporal.UIURL = secret.Address("http://" + o.TemporalUIAddr)
 	}
 	o.Worker.Drain = min(o.Worker.Drain, drain)
 	if o.Model.LocalURL == "" && o.runs(partModel) {
-		o.Model.LocalURL = "http://" + o.ModelServer.Addr + "/v1"
+		o.Model.LocalURL = secret.Address("http://" + o.ModelServer.Addr + "/v1")
 	}
 }

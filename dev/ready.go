@@ -15,7 +15,7 @@ import (
 // announce prints the addresses of the running parts and writes them to ready.json.
 func announce(out io.Writer, o *options, boot time.Duration) error {
 	parts := slices.DeleteFunc(partNames(), func(p string) bool { return !o.runs(p) })
-	r := devserver.Ready{PID: os.Getpid(), Parts: parts, BootMs: boot.Milliseconds(), Database: o.Database.URL}
+	r := devserver.Ready{PID: os.Getpid(), Parts: parts, BootMs: boot.Milliseconds(), Database: string(o.Database.URL)}
 	if file, ok := strings.CutPrefix(r.Database, "sqlite:"); ok {
 		if absolute, err := filepath.Abs(file); err == nil { // commands in other directories read it
 			r.Database = "sqlite:" + absolute

@@ -20,6 +20,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/pause"
+	"berth/internal/secret"
 )
 
 // drain bounds the time that model calls get to finish when a worker stops, because the whole server stops within
@@ -107,8 +108,8 @@ func (o *options) secret() error {
 	}
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
-	o.Identity.Secrets = hex.EncodeToString(b)
-	if err := os.WriteFile(file, []byte(o.Identity.Secrets+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
+	o.Identity.Secrets = secret.Text(hex.EncodeToString(b))
+	if err := os.WriteFile(file, []byte(string(o.Identity.Secrets)+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write secret: %w", err)
 	}
 	return nil

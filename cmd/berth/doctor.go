@@ -13,6 +13,7 @@ import (
 	"berth/internal/devserver"
 	"berth/internal/doctor"
 	"berth/internal/redisconn"
+	"berth/internal/secret"
 	"berth/workflows"
 )
 
@@ -55,11 +56,11 @@ func (c *doctorCommand) development() []doctor.Finding {
 	if err != nil || c.Redis.Addr != defaultRedisAddr || c.Temporal.Addr != defaultTemporalAddr || !c.Database.IsDefault() {
 		return nil
 	}
-	c.Redis.Addr = cmp.Or(ready.RedisAddr, c.Redis.Addr)
+	c.Redis.Addr = cmp.Or(secret.Address(ready.RedisAddr), c.Redis.Addr)
 	c.Temporal.Addr = cmp.Or(ready.TemporalAddr, c.Temporal.Addr)
-	c.Database.URL = cmp.Or(ready.Database, c.Database.URL)
+	c.Database.URL = cmp.Or(secret.Address(ready.Database), c.Database.URL)
 	if ready.ModelAddr != "" {
-		c.Model.LocalURL = cmp.Or(c.Model.LocalURL, "http://"+ready.ModelAddr+"/v1")
+		c.Model.LocalURL = cmp.Or(c.Model.LocalURL, secret.Address("http://"+ready.ModelAddr+"/v1"))
 	}
 	found := doctor.Finding{Level: doctor.OK, Subject: "settings", Text: "those of the development server in " + c.DataDir}
 	if err := c.ReadSecretFile(devserver.SecretFile(c.DataDir)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/internal/secret"
 	"berth/internal/telemetry"
 )
 
@@ -52,8 +53,8 @@ func (c *healthCommand) Run(ctx context.Context) error {
 func (c *healthCommand) target() (target, setting string, err error) {
 	if c.URL != "" {
 		if !validURL(c.URL) {
-			return "", "", fmt.Errorf("invalid URL %q: it must start with http:// or https://, such as http://127.0.0.1:9464/readyz; "+
-				"use --metrics-addr (BERTH_METRICS_ADDR) for host:port", c.URL)
+			return "", "", fmt.Errorf("invalid URL %s: it must start with http:// or https://, such as http://127.0.0.1:9464/readyz; "+
+				"use --metrics-addr (BERTH_METRICS_ADDR) for host:port", secret.Address(c.URL))
 		}
 		return c.URL, "the URL", nil
 	}
@@ -63,7 +64,7 @@ func (c *healthCommand) target() (target, setting string, err error) {
 	}
 	host, port, err := net.SplitHostPort(c.MetricsAddr)
 	if err != nil {
-		return "", "", fmt.Errorf("%s: invalid address %q: must be host:port", setting, c.MetricsAddr)
+		return "", "", fmt.Errorf("%s: invalid address %s: must be host:port", setting, secret.Address(c.MetricsAddr))
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -71,8 +72,8 @@ func (c *healthCommand) target() (target, setting string, err error) {
 	return "http://" + net.JoinHostPort(host, port) + "/readyz", setting, nil
 }
 
-// validURL reports whether s is an absolute URL of HTTP.
+// validURL reports whether s is an absolute URL of HTTP without credentials and parameters.
 func validURL(s string) bool {
 	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }

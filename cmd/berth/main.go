@@ -68,16 +68,19 @@ func main() {
 	context.AfterFunc(ctx, stop)
 
 	var cmd commands
-	k := kong.Must(&cmd,
+	k, err := kong.New(&cmd,
 		kong.Name("berth"),
 		kong.Description("A durable dispatcher for scarce capacity. Most flags have an environment variable; `berth config` prints the settings in use."),
 		kong.ShortUsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		enums(),
+		enums(), config.Clean(),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
+	if err != nil {
+		panic(err) // a flag of this program is declared wrongly
+	}
 	command, err := k.Parse(os.Args[1:])
-	k.FatalIfErrorf(explainFlag(err))
+	k.FatalIfErrorf(explainFlag(config.Explain(err, os.Args[1:])))
 	if err := command.Run(); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			os.Exit(130)

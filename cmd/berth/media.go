@@ -12,6 +12,7 @@ import (
 
 	"berth"
 	"berth/internal/node"
+	"berth/internal/secret"
 	"berth/internal/unit"
 )
 
@@ -32,13 +33,14 @@ type mediaCommand struct {
 
 	Driver string `help:"Kind of media server: ${enum}." enum:"livekit,sim" required:""`
 
-	LivekitURL    string `help:"livekit: its URL, for instance http://127.0.0.1:7880." name:"livekit-url" env:"LIVEKIT_URL"`
-	LivekitKey    string `help:"livekit: API key." name:"livekit-key" env:"LIVEKIT_API_KEY"`
-	LivekitSecret string `help:"livekit: the key's secret." name:"livekit-secret" env:"LIVEKIT_API_SECRET"`
+	LivekitURL        secret.Address `help:"livekit: its URL, for instance http://127.0.0.1:7880." name:"livekit-url" env:"LIVEKIT_URL"`
+	LivekitKey        string         `help:"livekit: API key." name:"livekit-key" env:"LIVEKIT_API_KEY"`
+	LivekitSecret     secret.Text    `help:"livekit: the key's secret." name:"livekit-secret" env:"LIVEKIT_API_SECRET"`
+	LivekitSecretFile string         `help:"livekit: file with the key's secret, read at the start." name:"livekit-secret-file" env:"LIVEKIT_API_SECRET_FILE"`
 
-	ClientURL string `help:"livekit: its ws or wss URL for participants, which they reach through the API's proxy. Default: --livekit-url." name:"client-url" env:"LIVEKIT_CLIENT_URL"`
-	Webhooks  string `help:"livekit: accept the server's webhook events on this address, so that joins and leaves are reported immediately." placeholder:"HOST:PORT" env:"LIVEKIT_WEBHOOKS"`
-	Dedicated bool   `help:"livekit: remove rooms named like a number that no unit has created."`
+	ClientURL secret.Address `help:"livekit: its ws or wss URL for participants, which they reach through the API's proxy. Default: --livekit-url." name:"client-url" env:"LIVEKIT_CLIENT_URL"`
+	Webhooks  string         `help:"livekit: accept the server's webhook events on this address, so that joins and leaves are reported immediately." placeholder:"HOST:PORT" env:"LIVEKIT_WEBHOOKS"`
+	Dedicated bool           `help:"livekit: remove rooms named like a number that no unit has created."`
 
 	SimFault   unit.Fault    `help:"sim: start with this fault: silent, half-dead, refuse or slow." name:"sim-fault" enum:",silent,half-dead,refuse,slow" default:""`
 	SimDelay   time.Duration `help:"sim: run each command for this time." name:"sim-delay"`
@@ -78,7 +80,7 @@ func (c *mediaCommand) Run(ctx context.Context, logger *slog.Logger) error {
 	if livekit, ok := driver.(*unit.LiveKit); ok {
 		spec.ClientURL, spec.KeyID = livekit.ClientURL(), c.LivekitKey
 		if c.ClientURL != "" {
-			spec.ClientURL = c.ClientURL
+			spec.ClientURL = string(c.ClientURL)
 		}
 		if c.Webhooks != "" {
 			var handler http.Handler
@@ -118,7 +120,15 @@ func serve(ctx context.Context, address string, handler http.Handler) (addr stri
 
 func (c *mediaCommand) driver(ctx context.Context, logger *slog.Logger, own berth.Incarnation) (unit.Driver, func(), error) {
 	if c.Driver == "livekit" {
-		d, err := unit.NewLiveKit(unit.LiveKitOptions{URL: c.LivekitURL, Key: c.LivekitKey, Secret: c.LivekitSecret, Unit: c.ID})
+		from := secret.New("LIVEKIT_API_SECRET", string(c.LivekitSecret), c.LivekitSecretFile)
+		if err := from.Validate(); err != nil {
+			return nil, nil, err
+		}
+		text, err := from.Read()
+		if err != nil {
+			return nil, nil, err
+		}
+		d, err := unit.NewLiveKit(unit.LiveKitOptions{URL: string(c.LivekitURL), Key: c.LivekitKey, Secret: text, Unit: c.ID})
 		if err != nil {
 			return nil, nil, fmt.Errorf("--livekit-url, --livekit-key, --livekit-secret: %w", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"berth/internal/app"
 	"berth/internal/devserver"
 	"berth/internal/identity"
+	"berth/internal/secret"
 	"berth/internal/telemetry"
 )
 
@@ -53,7 +54,7 @@ type tokenCommand struct {
 	Nodes      []string      `help:"With scope node: the ids of the nodes that the token is for; * matches any characters, as in tokyo-*." name:"node"`
 	TTL        time.Duration `help:"Let the token expire after this time." default:"24h"`
 	Audiences  []string      `help:"Issue the token for the first of these audiences, those of the API." name:"audience" env:"BERTH_AUTH_AUDIENCE" default:"berth"`
-	AuthSecret string        `help:"Sign with the first of these HS256 secrets, the API's." env:"BERTH_AUTH_SECRET"`
+	AuthSecret secret.Text   `help:"Sign with the first of these HS256 secrets, the API's." env:"BERTH_AUTH_SECRET"`
 	SecretFile string        `help:"Sign with the first secret in this file." name:"auth-secret-file" env:"BERTH_AUTH_SECRET_FILE"`
 	DataDir    string        `help:"Read the secret from this data directory of a development server if none is set." env:"BERTH_DATA_DIR" default:".berth"`
 }

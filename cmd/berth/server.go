@@ -18,6 +18,7 @@ import (
 	"berth/internal/devserver"
 	"berth/internal/health"
 	"berth/internal/identity"
+	"berth/internal/secret"
 	"berth/internal/telemetry"
 	"berth/internal/temporalconn"
 )
@@ -33,8 +34,11 @@ const (
 
 // server is the API that a terminal command calls.
 type server struct {
-	URL     string `help:"Call the API at this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"url" env:"BERTH_URL" placeholder:"URL"`
-	Token   string `help:"Send this bearer token (see 'berth token'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
+	URL   secret.Address `help:"Call the API at this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"url" env:"BERTH_URL" placeholder:"URL"`
+	Token secret.Text    `help:"Send this bearer token (see 'berth token'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
+
+	TokenFile string `help:"File with the bearer token, read again for every call." name:"token-file" env:"BERTH_TOKEN_FILE"`
+
 	DataDir string `help:"Look for a development server in this data directory." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
 }
 
@@ -45,7 +49,7 @@ func (s server) ProvideClient() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(t.url, t.token), nil
+	return t.client(), nil
 }
 
 // target is an API with a token for it.
@@ -53,14 +57,31 @@ type target struct {
 	url, token string
 	// temporal is the Temporal frontend of a development server, and empty for any other API.
 	temporal string
+	// file is the token that is read again for each call, if there is one.
+	file secret.Secret
+}
+
+func (t target) client() *client.Client {
+	if t.file.IsSet() {
+		return client.NewWithToken(t.url, t.file.Read)
+	}
+	return client.New(t.url, t.token)
 }
 
 // target returns what is set, completed by the development server that runs in DataDir. urlFlag is the name of the
 // flag for URL in errors.
 func (s server) target(urlFlag string) (target, error) {
-	t := target{url: strings.TrimRight(s.URL, "/"), token: s.Token}
+	token := secret.New("BERTH_TOKEN", string(s.Token), s.TokenFile)
+	if err := token.Validate(); err != nil {
+		return target{}, err
+	}
+	t := target{url: strings.TrimRight(string(s.URL), "/")}
+	if token.FromFile() {
+		t.file = token
+	}
+	t.token, _ = token.Read() // Validate has read it
 	if t.url != "" && !validURL(t.url) {
-		return target{}, fmt.Errorf("%s (BERTH_URL): invalid URL %q; it must start with http:// or https://", urlFlag, s.URL)
+		return target{}, fmt.Errorf("%s (BERTH_URL): invalid URL %s; it must start with http:// or https:// and have no user, password and parameters", urlFlag, s.URL)
 	}
 	if t.url != "" && t.token != "" {
 		return t, nil
@@ -78,7 +99,7 @@ func (s server) target(urlFlag string) (target, error) {
 		return target{}, fmt.Errorf("no token: set BERTH_TOKEN (`berth token` issues one): the development server in %s is at %s, not at %s",
 			s.DataDir, found.url, t.url)
 	case t.token != "":
-		found.token = t.token
+		found.token, found.file = t.token, t.file
 	}
 	return found, nil
 }
@@ -96,11 +117,11 @@ func (s server) development() (target, error) {
 	case ready.HTTPAddr == "":
 		return target{}, fmt.Errorf("the development server in %s runs without its API", s.DataDir)
 	}
-	secret, err := os.ReadFile(devserver.SecretFile(s.DataDir))
+	text, err := os.ReadFile(devserver.SecretFile(s.DataDir))
 	if err != nil {
 		return target{}, fmt.Errorf("secret of the development server: %w", err)
 	}
-	token, err := identity.Issue(strings.TrimSpace(string(secret)), identity.Grant{
+	token, err := identity.Issue(strings.TrimSpace(string(text)), identity.Grant{
 		UserID: devUser, Scopes: identity.ScopeNames(), Nodes: []string{"*"}, TTL: devTokenTTL,
 	})
 	if err != nil {
@@ -111,10 +132,11 @@ func (s server) development() (target, error) {
 
 // agentServer is the API and the Temporal server of a node or media unit.
 type agentServer struct {
-	URL      string          `help:"Register at the API with this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"api" aliases:"url" env:"BERTH_URL" placeholder:"URL"`
-	Token    string          `help:"Send this bearer token of scope node (see 'berth token --scopes node --node ID'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
-	DataDir  string          `help:"Look for a development server in this data directory." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
-	Temporal config.Temporal `embed:"" group:"Temporal"`
+	URL       secret.Address  `help:"Register at the API with this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"api" aliases:"url" env:"BERTH_URL" placeholder:"URL"`
+	Token     secret.Text     `help:"Send this bearer token of scope node (see 'berth token --scopes node --node ID'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
+	TokenFile string          `help:"File with the bearer token, read again for every call." name:"token-file" env:"BERTH_TOKEN_FILE"`
+	DataDir   string          `help:"Look for a development server in this data directory." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
+	Temporal  config.Temporal `embed:"" group:"Temporal"`
 
 	Telemetry config.Telemetry `embed:"" group:"Telemetry"`
 }
@@ -136,14 +158,14 @@ const defaultTemporalAddr = "127.0.0.1:7233"
 // client returns a client of the API. If that is a development server, Temporal is set to that server's frontend
 // unless it was set already.
 func (s *agentServer) client() (*client.Client, error) {
-	t, err := server{s.URL, s.Token, s.DataDir}.target("--api")
+	t, err := server{s.URL, s.Token, s.TokenFile, s.DataDir}.target("--api")
 	if err != nil {
 		return nil, err
 	}
 	if t.temporal != "" && s.Temporal.Addr == defaultTemporalAddr {
 		s.Temporal.Addr = t.temporal
 	}
-	return client.New(t.url, t.token), nil
+	return t.client(), nil
 }
 
 // connect returns a client of Temporal, which need not be available. It starts the telemetry of an agent, and serves its health: whether

@@ -12,6 +12,7 @@ import (
 	"berth"
 	"berth/internal/devserver"
 	"berth/internal/doctor"
+	"berth/internal/secret"
 )
 
 const devSecret = "a-secret-of-a-development-server"
@@ -141,7 +142,7 @@ func TestDoctor_InvalidSetting_IsAFinding(t *testing.T) { // B7
 	require.ErrorContains(t, err, "BERTH_AUTH_SECRET")
 	cmd, err := parse("doctor")
 	require.NoError(t, err)
-	cmd.Doctor.Redis.Addr, cmd.Doctor.Temporal.Addr, cmd.Doctor.Database.URL = "127.0.0.1:1", "127.0.0.1:1", "sqlite:"+t.TempDir()+"/berth.db"
+	cmd.Doctor.Redis.Addr, cmd.Doctor.Temporal.Addr, cmd.Doctor.Database.URL = "127.0.0.1:1", "127.0.0.1:1", secret.Address("sqlite:"+t.TempDir()+"/berth.db")
 	var texts []string
 	for _, f := range doctor.Run(t.Context(), cmd.Doctor.Config, nil, time.Now) {
 		if f.Subject == "settings" {
@@ -172,10 +173,10 @@ func TestDoctor_DevelopmentServerRuns_ItsServersAreChecked(t *testing.T) { // FP
 	c := parse()
 	found := c.development()
 	require.Equal(t, []doctor.Finding{{Level: doctor.OK, Subject: "settings", Text: "those of the development server in " + c.DataDir}}, found)
-	require.Equal(t, "127.0.0.1:6380", c.Redis.Addr)
+	require.Equal(t, "127.0.0.1:6380", string(c.Redis.Addr))
 	require.Equal(t, "127.0.0.1:7234", c.Temporal.Addr)
-	require.Equal(t, "sqlite:/x/berth.db", c.Database.URL)
-	require.Equal(t, "http://127.0.0.1:8091/v1", c.Model.LocalURL)
+	require.Equal(t, "sqlite:/x/berth.db", string(c.Database.URL))
+	require.Equal(t, "http://127.0.0.1:8091/v1", string(c.Model.LocalURL))
 	require.Equal(t, devSecret, c.Identity.Secret())
 	for _, set := range []string{"--redis-addr=redis:6379", "--temporal-addr=temporal:7233", "--database=postgres://h/d"} {
 		require.Empty(t, parse(set).development(), "servers that are set are checked")

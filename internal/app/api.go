@@ -88,10 +88,10 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Health: probe, Signal: proxy,
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
-			HeartbeatInterval: cfg.API.Heartbeat, ReplayWindow: cfg.API.ReplayWindow, TemporalUIURL: cfg.Temporal.UIURL,
+			HeartbeatInterval: cfg.API.Heartbeat, ReplayWindow: cfg.API.ReplayWindow, TemporalUIURL: string(cfg.Temporal.UIURL),
 			TemporalNamespace: cfg.Temporal.Namespace, PayloadKeys: keys, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout,
-			NumbersFrom: cfg.Conference.NumbersFrom, SignalURL: cfg.Signal.URL, SignalDirect: cfg.Signal.Direct,
+			NumbersFrom: cfg.Conference.NumbersFrom, SignalURL: string(cfg.Signal.URL), SignalDirect: cfg.Signal.Direct,
 			Admission: api.Admission{
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, Executions: cfg.API.ExecutionsMax, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},
@@ -134,7 +134,7 @@ func signIn(cfg config.Identity) api.SignIn {
 	if cfg.ClientID == "" {
 		return api.SignIn{}
 	}
-	return api.SignIn{Issuer: cfg.Issuer, ClientID: cfg.ClientID, Parameters: cfg.Parameters, Token: cfg.Token}
+	return api.SignIn{Issuer: string(cfg.Issuer), ClientID: cfg.ClientID, Parameters: cfg.Parameters, Token: cfg.Token}
 }
 
 // providerFault is why the tokens of the identity provider cannot be verified.

@@ -11,6 +11,7 @@ import (
 	"berth/internal/config"
 	"berth/internal/health"
 	"berth/internal/redisconn"
+	"berth/internal/secret"
 	"berth/internal/testredis"
 )
 
@@ -18,7 +19,7 @@ import (
 func connected(t *testing.T, server *testredis.Server) *base {
 	t.Helper()
 	b := &base{}
-	require.NoError(t, b.connectRedis(t.Context(), config.Redis{Addr: server.Addr()}, slog.New(slog.DiscardHandler)))
+	require.NoError(t, b.connectRedis(t.Context(), config.Redis{Addr: secret.Address(server.Addr())}, slog.New(slog.DiscardHandler)))
 	t.Cleanup(func() { b.close(slog.New(slog.DiscardHandler)) })
 	return b
 }
@@ -50,7 +51,7 @@ func TestUseRedis_ServerCannotBeWorkedWith_IsUnavailableWhileItLasts(t *testing.
 			require.False(t, r.Risk)
 			require.True(t, redisconn.Unavailable(err), "requests are refused with 503")
 			var wrong redisconn.SetupError
-			starts := (&base{}).connectRedis(t.Context(), config.Redis{Addr: server.Addr()}, slog.New(slog.DiscardHandler))
+			starts := (&base{}).connectRedis(t.Context(), config.Redis{Addr: secret.Address(server.Addr())}, slog.New(slog.DiscardHandler))
 			if state.Setup {
 				require.ErrorAs(t, starts, &wrong)
 				require.ErrorContains(t, starts, state.Setting)

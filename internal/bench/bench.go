@@ -96,5 +96,5 @@ func (r *Run) times(n int) int { return max(1, int(float64(n)*r.Scale)) }
 func redisClient(cfg config.Config) *redis.Client { return redis.NewClient(redisOptions(cfg)) }
 
 func redisOptions(cfg config.Config) *redis.Options {
-	return &redis.Options{Addr: cfg.Redis.Addr, CredentialsProviderContext: cfg.Redis.Options().Credentials}
+	return &redis.Options{Addr: string(cfg.Redis.Addr), CredentialsProviderContext: cfg.Redis.Options().Credentials}
 }

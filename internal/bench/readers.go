@@ -163,7 +163,7 @@ func resident(ctx context.Context, c child) (float64, error) {
 // openStreams writes n tasks and opens their streams, as workers do. It returns the ids of the tasks.
 func (h *stack) openStreams(ctx context.Context, n int) (ids []string, err error) {
 	quiet := slog.New(slog.DiscardHandler)
-	l, err := ledger.Open(ctx, h.cfg.Database.URL, quiet)
+	l, err := ledger.Open(ctx, string(h.cfg.Database.URL), quiet)
 	if err != nil {
 		return nil, err
 	}

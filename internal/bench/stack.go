@@ -20,6 +20,7 @@ import (
 	"berth/internal/config"
 	"berth/internal/identity"
 	"berth/internal/pause"
+	"berth/internal/secret"
 	"berth/internal/temporalconn"
 	"berth/workflows"
 )
@@ -129,8 +130,8 @@ func (h *stack) startAPI(ctx context.Context, settings []string) error {
 	if err != nil {
 		return err
 	}
-	h.cfg.Database = config.Database{URL: "sqlite:" + filepath.Join(h.dir, "berth.db")}
-	h.env = append(append(h.cfg.Temporal.Environ(), "BERTH_REDIS_ADDR="+h.cfg.Redis.Addr, "BERTH_DATABASE="+h.cfg.Database.URL,
+	h.cfg.Database = config.Database{URL: secret.Address("sqlite:" + filepath.Join(h.dir, "berth.db"))}
+	h.env = append(append(h.cfg.Temporal.Environ(), "BERTH_REDIS_ADDR="+string(h.cfg.Redis.Addr), "BERTH_DATABASE="+string(h.cfg.Database.URL),
 		"BERTH_HTTP_ADDR="+addr, "BERTH_AUTH_SECRET="+benchSecret, "BERTH_METRICS_ADDR=off",
 		"BERTH_LOCAL_MODEL_URL="+h.modelURL, "DEEPSEEK_API_KEY=", "ZHIPUAI_API_KEY=", "BERTH_PROVIDER_KEYS=",
 		"BERTH_DATABASE_FILE=", "BERTH_DATABASE_PASSWORD_FILE=", "BERTH_AUTH_SECRET_FILE=", // of the environment

@@ -4,14 +4,13 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"berth"
-	"berth/internal/payload"
+	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/telemetry"
 )
 
@@ -105,11 +104,11 @@ type Stream struct {
 
 // Model holds the settings of model providers and routing.
 type Model struct {
-	RoutingFile  string            `help:"YAML file with the routing table and providers; empty for the built-in one." name:"routing-file" env:"BERTH_ROUTING_FILE" type:"path"`
-	LocalURL     string            `help:"Base URL of the model simulator, used for providers without a key; empty for none." name:"local-model-url" env:"BERTH_LOCAL_MODEL_URL"`
-	DeepSeekKey  string            `help:"DeepSeek API key." name:"deepseek-api-key" env:"DEEPSEEK_API_KEY" secret:"true"`
-	ZhipuKey     string            `help:"Zhipu (GLM) API key." name:"zhipuai-api-key" env:"ZHIPUAI_API_KEY" secret:"true"`
-	ProviderKeys map[string]string `help:"API keys of providers added to the routing file: OPENAI_API_KEY=…;…" name:"provider-keys" env:"BERTH_PROVIDER_KEYS" mapsep:";" secret:"true"`
+	RoutingFile  string         `help:"YAML file with the routing table and providers; empty for the built-in one." name:"routing-file" env:"BERTH_ROUTING_FILE" type:"path"`
+	LocalURL     secret.Address `help:"Base URL of the model simulator, used for providers without a key; empty for none." name:"local-model-url" env:"BERTH_LOCAL_MODEL_URL"`
+	DeepSeekKey  secret.Text    `help:"DeepSeek API key." name:"deepseek-api-key" env:"DEEPSEEK_API_KEY"`
+	ZhipuKey     secret.Text    `help:"Zhipu (GLM) API key." name:"zhipuai-api-key" env:"ZHIPUAI_API_KEY"`
+	ProviderKeys secret.Text    `help:"API keys of providers added to the routing file: OPENAI_API_KEY=…;…" name:"provider-keys" env:"BERTH_PROVIDER_KEYS"`
 
 	DeepSeekKeyFile  string `help:"File with the DeepSeek API key, read again for every call." name:"deepseek-api-key-file" env:"DEEPSEEK_API_KEY_FILE"`
 	ZhipuKeyFile     string `help:"File with the Zhipu (GLM) API key, read again for every call." name:"zhipuai-api-key-file" env:"ZHIPUAI_API_KEY_FILE"`
@@ -152,9 +151,9 @@ func (c *Config) Validate() error {
 	bad := func(flag, env, format string, args ...any) {
 		problems = append(problems, fmt.Sprintf("--%s (%s): %s", flag, env, fmt.Sprintf(format, args...)))
 	}
-	addr := func(flag, env, v string) {
-		if _, _, err := net.SplitHostPort(v); err != nil {
-			bad(flag, env, "invalid address %q: must be host:port", v)
+	listens := func(flag, env, addr string) {
+		if err := setting.HostPort(addr); err != nil {
+			bad(flag, env, "invalid address: %s", err)
 		}
 	}
 	positive := func(flag, env string, v int64) {
@@ -172,29 +171,16 @@ func (c *Config) Validate() error {
 			bad(flag, env, "must be positive, got %s", d)
 		}
 	}
-	addr("temporal-addr", "BERTH_TEMPORAL_ADDR", c.Temporal.Addr)
-	addr("http-addr", "BERTH_HTTP_ADDR", c.API.Addr)
+	c.Temporal.validate(bad)
+	listens("http-addr", "BERTH_HTTP_ADDR", c.API.Addr)
 	if c.Telemetry.MetricsAddr != telemetry.Off {
-		addr("metrics-addr", "BERTH_METRICS_ADDR", c.Telemetry.MetricsAddr)
+		listens("metrics-addr", "BERTH_METRICS_ADDR", c.Telemetry.MetricsAddr)
 	}
 	c.Redis.validate(bad)
 	c.Database.validate(bad)
 	c.Model.validate(bad)
-	if u := c.Model.LocalURL; u != "" {
-		if p, err := url.Parse(u); err != nil || p.Host == "" {
-			bad("local-model-url", "BERTH_LOCAL_MODEL_URL", "invalid URL %q", u)
-		}
-	}
-	if u := c.Temporal.UIURL; u != "" {
-		if p, err := url.Parse(u); err != nil || p.Host == "" {
-			bad("temporal-ui-url", "BERTH_TEMPORAL_UI_URL", "invalid URL %q", u)
-		}
-	}
 	c.Identity.validate(bad, c.Production)
 	validateOrigins(c.API.CORSOrigins, bad)
-	if _, err := payload.ParseKeys(c.Temporal.PayloadKeys); err != nil {
-		bad("payload-keys", "BERTH_PAYLOAD_KEYS", "%s", err)
-	}
 	for _, q := range c.Worker.Queues {
 		queue, _, _ := strings.Cut(q, ".")
 		if !slices.Contains(workflowQueues, q) && !slices.Contains(berth.Queues(), berth.Queue(queue)) {

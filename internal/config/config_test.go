@@ -26,10 +26,10 @@ func tryParse(t *testing.T, args ...string) (config.Config, error) {
 	var c struct {
 		config.Config `embed:""`
 	}
-	p, err := kong.New(&c)
+	p, err := kong.New(&c, config.Clean())
 	require.NoError(t, err)
 	_, err = p.Parse(args)
-	return c.Config, err
+	return c.Config, config.Explain(err, args)
 }
 
 func TestConfig_Defaults_AreValid(t *testing.T) { // T28
@@ -60,8 +60,8 @@ func TestConfig_UnprefixedVariables_AreAccepted(t *testing.T) { // T28
 	require.EqualValues(t, 6, c.Stream.TTLSeconds)
 	require.EqualValues(t, 7, c.Stream.TrimMaxLen)
 	require.True(t, c.Model.Debug)
-	require.Equal(t, "d", c.Model.DeepSeekKey)
-	require.Equal(t, "z", c.Model.ZhipuKey)
+	require.Equal(t, "d", string(c.Model.DeepSeekKey))
+	require.Equal(t, "z", string(c.Model.ZhipuKey))
 }
 
 func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6

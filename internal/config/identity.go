@@ -15,12 +15,12 @@ import (
 
 // Identity holds the settings of bearer tokens. Secrets and a provider can be used beside each other.
 type Identity struct {
-	Secrets     string            `help:"HS256 secrets for bearer tokens and tickets, separated by commas: the first signs, all verify. At least 32 bytes each." name:"auth-secret" env:"BERTH_AUTH_SECRET" secret:"true"`
+	Secrets     secret.Text       `help:"HS256 secrets for bearer tokens and tickets, separated by commas: the first signs, all verify. At least 32 bytes each." name:"auth-secret" env:"BERTH_AUTH_SECRET"`
 	SecretsFile string            `help:"File with these secrets, separated by commas or lines; a change applies within a second." name:"auth-secret-file" env:"BERTH_AUTH_SECRET_FILE"`
 	Audiences   []string          `help:"Accepted audiences of bearer tokens." name:"auth-audience" env:"BERTH_AUTH_AUDIENCE" default:"berth"`
 	Leeway      time.Duration     `help:"Accepted difference between the clocks of berth and of those who issue tokens." name:"auth-leeway" env:"BERTH_AUTH_LEEWAY" default:"5s"`
-	Issuer      string            `help:"URL of an OpenID Connect provider whose tokens are accepted; empty for none." name:"oidc-issuer" env:"BERTH_OIDC_ISSUER"`
-	JWKSURL     string            `help:"URL of the provider's keys. Default: from the provider's discovery document." name:"jwks-url" env:"BERTH_JWKS_URL"`
+	Issuer      secret.Address    `help:"URL of an OpenID Connect provider whose tokens are accepted; empty for none." name:"oidc-issuer" env:"BERTH_OIDC_ISSUER"`
+	JWKSURL     secret.Address    `help:"URL of the provider's keys. Default: from the provider's discovery document." name:"jwks-url" env:"BERTH_JWKS_URL"`
 	ClientID    string            `help:"Id of berth's page as a public client of the provider, with which users sign in; empty: by token only." name:"oidc-client-id" env:"BERTH_OIDC_CLIENT_ID"`
 	Parameters  map[string]string `help:"Parameters of the page's authorization request: scope=openid offline_access;audience=https://berth.example." name:"oidc-parameters" env:"BERTH_OIDC_PARAMETERS" mapsep:";" default:"scope=openid"`
 	Token       string            `help:"Which of the provider's tokens the page sends: ${enum}." name:"oidc-token" env:"BERTH_OIDC_TOKEN" enum:"access,id" default:"access"`
@@ -31,7 +31,7 @@ type Identity struct {
 }
 
 func (c Identity) secrets() secret.Secret {
-	return secret.NewLines("BERTH_AUTH_SECRET", c.Secrets, c.SecretsFile)
+	return secret.NewLines("BERTH_AUTH_SECRET", string(c.Secrets), c.SecretsFile)
 }
 
 // HasSecret reports whether a secret is set.
@@ -93,15 +93,18 @@ func (c Identity) validate(bad func(flag, env, format string, args ...any), prod
 	if c.Leeway < 0 || c.Leeway > maxLeeway {
 		bad("auth-leeway", "BERTH_AUTH_LEEWAY", "must be 0 to %s, got %s", maxLeeway, c.Leeway)
 	}
-	for _, u := range []struct{ flag, env, value string }{
+	for _, u := range []struct {
+		flag, env string
+		value     secret.Address
+	}{
 		{"oidc-issuer", "BERTH_OIDC_ISSUER", c.Issuer}, {"jwks-url", "BERTH_JWKS_URL", c.JWKSURL},
 	} {
-		switch p, err := url.Parse(u.value); {
+		switch p, err := url.Parse(string(u.value)); {
 		case u.value == "":
 		case err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https":
-			bad(u.flag, u.env, "invalid URL %q", u.value)
+			bad(u.flag, u.env, "invalid URL %s", u.value)
 		case production && p.Scheme != "https":
-			bad(u.flag, u.env, "must start with https:// in production, got %q", u.value)
+			bad(u.flag, u.env, "must start with https:// in production, got %s", u.value)
 		}
 	}
 	if issuer, is := strings.CutSuffix(strings.TrimRight(c.Issuer, "/"), identity.WellKnown); is {
@@ -158,7 +161,7 @@ func (c *Config) ReadSecretFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("read secret file: %w", err)
 	}
-	c.Identity.Secrets = strings.TrimSpace(string(b))
+	c.Identity.Secrets = secret.Text(strings.TrimSpace(string(b)))
 	return nil
 }
 
@@ -167,7 +170,7 @@ func validateOrigins(origins []string, bad func(flag, env, format string, args .
 	for _, o := range origins {
 		p, err := url.Parse(o)
 		if o != "*" && (err != nil || p.Host == "" || o != p.Scheme+"://"+p.Host || p.Scheme != "http" && p.Scheme != "https") {
-			bad("cors-origins", "BERTH_CORS_ORIGINS", "invalid origin %q: must be https://host[:port] without a path, or *", o)
+			bad("cors-origins", "BERTH_CORS_ORIGINS", "invalid origin %s: must be https://host[:port] without a path, or *", secret.Address(o))
 		}
 	}
 }

@@ -3,10 +3,11 @@ package config
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"reflect"
 	"strings"
 	"text/tabwriter"
+
+	"berth/internal/secret"
 )
 
 // Print writes one line for each setting: environment variable, current value and description. Secrets are hidden.
@@ -24,28 +25,28 @@ func printStruct(w io.Writer, v reflect.Value) {
 			printStruct(w, v.Field(i))
 			continue
 		}
-		value := fmt.Sprint(v.Field(i).Interface())
-		switch {
-		case f.Tag.Get("secret") != "" && !v.Field(i).IsZero():
-			value = "(set, hidden)"
-		case f.Tag.Get("secret") != "":
-			value = "(not set)"
-		default:
-			value = hidePassword(value)
-		}
 		help, _, _ := strings.Cut(f.Tag.Get("help"), ": ${")
-		fmt.Fprintf(w, "%s\t%s\t%s\n", env, value, help)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", env, shown(v.Field(i)), help)
 	}
 }
 
-// hidePassword removes the password from a URL, such as that of a database.
-func hidePassword(s string) string {
-	if !strings.Contains(s, "://") {
-		return s
+// shown returns what is printed of a setting.
+func shown(v reflect.Value) string {
+	element := v.Type()
+	if v.Kind() == reflect.Slice {
+		element = element.Elem()
 	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return "(not a URL, hidden)"
+	switch {
+	case element == textType && v.Len() == 0:
+		return "(not set)"
+	case element == textType:
+		return "(set, hidden)"
+	case v.Type() == addressType:
+		return fmt.Sprint(v.Interface())
 	}
-	return u.Redacted()
+	text := fmt.Sprint(v.Interface())
+	if strings.Contains(text, "://") || strings.Contains(text, "@") { // an address in the place of something else
+		return secret.Masked(text)
+	}
+	return text
 }

@@ -1,27 +1,27 @@
 package config
 
 import (
-	"net"
 	"regexp"
 	"strings"
 
 	"berth/internal/clienttls"
 	"berth/internal/redisconn"
 	"berth/internal/secret"
+	"berth/internal/setting"
 )
 
 // Redis holds the settings of the Redis connection.
 type Redis struct {
-	Mode     string `help:"How Redis is deployed: single, sentinel or cluster; empty: detected." name:"redis-mode" env:"BERTH_REDIS_MODE" enum:",single,sentinel,cluster" default:""`
-	Addr     string `help:"Address of Redis, host:port; several of Sentinels or of a Cluster, separated by commas; or one redis:// or rediss:// URL." name:"redis-addr" env:"BERTH_REDIS_ADDR" default:"127.0.0.1:6379"`
-	User     string `help:"Redis ACL user; empty for the default user." name:"redis-user" env:"BERTH_REDIS_USER"`
-	Password string `help:"Redis password." name:"redis-password" env:"BERTH_REDIS_PASSWORD" secret:"true"`
+	Mode     string         `help:"How Redis is deployed: single, sentinel or cluster; empty: detected." name:"redis-mode" env:"BERTH_REDIS_MODE" enum:",single,sentinel,cluster" default:""`
+	Addr     secret.Address `help:"Address of Redis, host:port; several of Sentinels or of a Cluster, separated by commas; or one redis:// or rediss:// URL." name:"redis-addr" env:"BERTH_REDIS_ADDR" default:"127.0.0.1:6379"`
+	User     string         `help:"Redis ACL user; empty for the default user." name:"redis-user" env:"BERTH_REDIS_USER"`
+	Password secret.Text    `help:"Redis password." name:"redis-password" env:"BERTH_REDIS_PASSWORD"`
 
 	PasswordFile string `help:"File with the Redis password, read again for every connection." name:"redis-password-file" env:"BERTH_REDIS_PASSWORD_FILE"`
 
-	SentinelMaster   string `help:"Name under which the Sentinels know the master; the addresses are then those of the Sentinels." name:"redis-sentinel-master" env:"BERTH_REDIS_SENTINEL_MASTER"`
-	SentinelUser     string `help:"ACL user of the Sentinels themselves." name:"redis-sentinel-user" env:"BERTH_REDIS_SENTINEL_USER"`
-	SentinelPassword string `help:"Password of the Sentinels themselves." name:"redis-sentinel-password" env:"BERTH_REDIS_SENTINEL_PASSWORD" secret:"true"`
+	SentinelMaster   string      `help:"Name under which the Sentinels know the master; the addresses are then those of the Sentinels." name:"redis-sentinel-master" env:"BERTH_REDIS_SENTINEL_MASTER"`
+	SentinelUser     string      `help:"ACL user of the Sentinels themselves." name:"redis-sentinel-user" env:"BERTH_REDIS_SENTINEL_USER"`
+	SentinelPassword secret.Text `help:"Password of the Sentinels themselves." name:"redis-sentinel-password" env:"BERTH_REDIS_SENTINEL_PASSWORD"`
 
 	SentinelPasswordFile string `help:"File with the password of the Sentinels themselves, read again for every connection." name:"redis-sentinel-password-file" env:"BERTH_REDIS_SENTINEL_PASSWORD_FILE"`
 
@@ -37,10 +37,10 @@ type Redis struct {
 // Options returns the options of a client.
 func (r Redis) Options() redisconn.Options {
 	return redisconn.Options{
-		Mode: redisconn.Mode(r.Mode), Addr: r.Addr, User: r.User, Cell: r.Cell,
-		Password: r.Password, PasswordFile: r.PasswordFile,
+		Mode: redisconn.Mode(r.Mode), Addr: string(r.Addr), User: r.User, Cell: r.Cell,
+		Password: string(r.Password), PasswordFile: r.PasswordFile,
 		SentinelMaster: r.SentinelMaster, SentinelUser: r.SentinelUser,
-		SentinelPassword: r.SentinelPassword, SentinelPasswordFile: r.SentinelPasswordFile,
+		SentinelPassword: string(r.SentinelPassword), SentinelPasswordFile: r.SentinelPasswordFile,
 		TLS: clienttls.Files{Enabled: r.TLS, CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey, ServerName: r.TLSServerName},
 	}
 }
@@ -49,12 +49,12 @@ func (r Redis) Options() redisconn.Options {
 var cellName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 
 func (r Redis) validate(bad func(flag, env, format string, args ...any)) {
-	badSecret(bad, secret.New("BERTH_REDIS_PASSWORD", r.Password, r.PasswordFile).Validate())
-	badSecret(bad, secret.New("BERTH_REDIS_SENTINEL_PASSWORD", r.SentinelPassword, r.SentinelPasswordFile).Validate())
-	if !strings.Contains(r.Addr, "://") {
-		for addr := range strings.SplitSeq(r.Addr, ",") {
-			if _, _, err := net.SplitHostPort(strings.TrimSpace(addr)); err != nil {
-				bad("redis-addr", "BERTH_REDIS_ADDR", "invalid address %q: must be host:port", addr)
+	badSecret(bad, secret.New("BERTH_REDIS_PASSWORD", string(r.Password), r.PasswordFile).Validate())
+	badSecret(bad, secret.New("BERTH_REDIS_SENTINEL_PASSWORD", string(r.SentinelPassword), r.SentinelPasswordFile).Validate())
+	if !strings.Contains(string(r.Addr), "://") {
+		for addr := range strings.SplitSeq(string(r.Addr), ",") {
+			if err := setting.HostPort(strings.TrimSpace(addr)); err != nil {
+				bad("redis-addr", "BERTH_REDIS_ADDR", "invalid address: %s, or one redis:// or rediss:// URL", err)
 			}
 		}
 	}

@@ -2,7 +2,8 @@ package config
 
 import (
 	"errors"
-	"maps"
+	"net/url"
+	"slices"
 	"strings"
 
 	"berth/internal/ledger"
@@ -15,15 +16,15 @@ const defaultDatabase = "sqlite:.berth/berth.db"
 
 // Database holds the settings of the database connection.
 type Database struct {
-	URL          string `help:"Database URL: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
-	URLFile      string `help:"File with the database URL. Its user and password are read again for every connection." name:"database-file" env:"BERTH_DATABASE_FILE"`
-	PasswordFile string `help:"File with the password of the PostgreSQL database, read again for every connection." name:"database-password-file" env:"BERTH_DATABASE_PASSWORD_FILE"`
-	Connections  int    `help:"Maximum number of connections of this process to PostgreSQL, at least 2; two more check whether it is available." name:"database-connections" env:"BERTH_DATABASE_CONNECTIONS" default:"20"`
+	URL          secret.Address `help:"Database URL: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
+	URLFile      string         `help:"File with the database URL. Its user and password are read again for every connection." name:"database-file" env:"BERTH_DATABASE_FILE"`
+	PasswordFile string         `help:"File with the password of the PostgreSQL database, read again for every connection." name:"database-password-file" env:"BERTH_DATABASE_PASSWORD_FILE"`
+	Connections  int            `help:"Maximum number of connections of this process to PostgreSQL, at least 2; two more check whether it is available." name:"database-connections" env:"BERTH_DATABASE_CONNECTIONS" default:"20"`
 }
 
 // Source returns where address and password come from.
 func (d Database) Source() ledger.Source {
-	src := ledger.Source{URL: d.URL, URLFile: d.URLFile, PasswordFile: d.PasswordFile, Connections: d.Connections}
+	src := ledger.Source{URL: string(d.URL), URLFile: d.URLFile, PasswordFile: d.PasswordFile, Connections: d.Connections}
 	if src.URLFile != "" && src.URL == defaultDatabase {
 		src.URL = ""
 	}
@@ -45,19 +46,24 @@ const minConnections = 2
 
 // Settings returns what the deployment adds to the routing file. Keys of BERTH_PROVIDER_KEYS precede others.
 func (m Model) Settings() llm.Settings {
-	keys := map[string]string{"DEEPSEEK_API_KEY": m.DeepSeekKey, "ZHIPUAI_API_KEY": m.ZhipuKey}
-	maps.Copy(keys, m.ProviderKeys)
 	return llm.Settings{
-		Keys: keys, LocalURL: m.LocalURL, KeysFile: m.ProviderKeysFile,
+		Keys:    map[string]string{"DEEPSEEK_API_KEY": string(m.DeepSeekKey), "ZHIPUAI_API_KEY": string(m.ZhipuKey)},
+		KeyList: string(m.ProviderKeys), KeysFile: m.ProviderKeysFile, LocalURL: string(m.LocalURL),
 		KeyFiles: map[string]string{"DEEPSEEK_API_KEY": m.DeepSeekKeyFile, "ZHIPUAI_API_KEY": m.ZhipuKeyFile},
 	}
 }
 
 func (m Model) validate(bad func(flag, env, format string, args ...any)) {
-	if len(m.ProviderKeys) > 0 && m.ProviderKeysFile != "" {
-		bad("provider-keys-file", "BERTH_PROVIDER_KEYS_FILE", "set one of BERTH_PROVIDER_KEYS and BERTH_PROVIDER_KEYS_FILE, not both")
+	if !isURL(m.LocalURL, "http", "https") {
+		bad("local-model-url", "BERTH_LOCAL_MODEL_URL", "invalid URL %s: must be http://host:port/path", m.LocalURL)
 	}
 	badSecret(bad, m.Settings().Validate())
+}
+
+// isURL reports whether an address is empty, or a URL with a host and one of the schemes.
+func isURL(address secret.Address, schemes ...string) bool {
+	u, err := url.Parse(string(address))
+	return address == "" || err == nil && u.Host != "" && slices.Contains(schemes, u.Scheme)
 }
 
 // badSecret adds the problems of secrets, each with its flag.

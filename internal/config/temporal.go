@@ -7,14 +7,16 @@ import (
 
 	"berth/internal/clienttls"
 	"berth/internal/payload"
+	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/temporalconn"
 )
 
 // Temporal holds the settings of the Temporal connection.
 type Temporal struct {
-	Addr      string `help:"Address of the Temporal frontend, host:port." name:"temporal-addr" env:"BERTH_TEMPORAL_ADDR" default:"127.0.0.1:7233"`
-	Namespace string `help:"Temporal namespace." name:"temporal-namespace" env:"BERTH_TEMPORAL_NAMESPACE" default:"default"`
-	UIURL     string `help:"Base URL of the Temporal UI, for links; its origin may call the payload decoder; empty for none." name:"temporal-ui-url" env:"BERTH_TEMPORAL_UI_URL" default:"http://127.0.0.1:8233"`
+	Addr      string         `help:"Address of the Temporal frontend, host:port." name:"temporal-addr" env:"BERTH_TEMPORAL_ADDR" default:"127.0.0.1:7233"`
+	Namespace string         `help:"Temporal namespace." name:"temporal-namespace" env:"BERTH_TEMPORAL_NAMESPACE" default:"default"`
+	UIURL     secret.Address `help:"Base URL of the Temporal UI, for links; its origin may call the payload decoder; empty for none." name:"temporal-ui-url" env:"BERTH_TEMPORAL_UI_URL" default:"http://127.0.0.1:8233"`
 
 	TLS           bool   `help:"Connect to Temporal with TLS. Implied by every other --temporal-tls flag and by an API key." name:"temporal-tls" env:"BERTH_TEMPORAL_TLS"`
 	TLSCA         string `help:"PEM file of the authorities that verify Temporal's certificate; empty for the system's." name:"temporal-tls-ca" env:"BERTH_TEMPORAL_TLS_CA"`
@@ -22,19 +24,46 @@ type Temporal struct {
 	TLSKey        string `help:"PEM file of the client certificate's key." name:"temporal-tls-key" env:"BERTH_TEMPORAL_TLS_KEY"`
 	TLSServerName string `help:"Name in Temporal's certificate; empty for the host of the address." name:"temporal-tls-server-name" env:"BERTH_TEMPORAL_TLS_SERVER_NAME"`
 
-	APIKey     string `help:"API key of the Temporal namespace." name:"temporal-api-key" env:"BERTH_TEMPORAL_API_KEY" secret:"true"`
-	APIKeyFile string `help:"File with the API key, read again for every call." name:"temporal-api-key-file" env:"BERTH_TEMPORAL_API_KEY_FILE"`
+	APIKey     secret.Text `help:"API key of the Temporal namespace." name:"temporal-api-key" env:"BERTH_TEMPORAL_API_KEY"`
+	APIKeyFile string      `help:"File with the API key, read again for every call." name:"temporal-api-key-file" env:"BERTH_TEMPORAL_API_KEY_FILE"`
 
-	PayloadKeys string `help:"AES-256 keys that encrypt what Temporal stores, id:base64,id2:base64. The first encrypts, all decrypt; with none in the first place nothing is encrypted." name:"payload-keys" env:"BERTH_PAYLOAD_KEYS" secret:"true"`
+	PayloadKeys     secret.Text `help:"AES-256 keys that encrypt what Temporal stores, id:base64,id2:base64. The first encrypts, all decrypt; with none in the first place nothing is encrypted." name:"payload-keys" env:"BERTH_PAYLOAD_KEYS"`
+	PayloadKeysFile string      `help:"File with these keys, separated by commas or lines, read at the start." name:"payload-keys-file" env:"BERTH_PAYLOAD_KEYS_FILE"`
 }
 
-// Keys returns the keys of payloads.
+func (t Temporal) payloadKeys() secret.Secret {
+	return secret.NewLines("BERTH_PAYLOAD_KEYS", string(t.PayloadKeys), t.PayloadKeysFile)
+}
+
+// Keys returns the keys of payloads. Its errors name the setting.
 func (t Temporal) Keys() (payload.Keys, error) {
-	keys, err := payload.ParseKeys(t.PayloadKeys)
+	if err := t.payloadKeys().Validate(); err != nil {
+		return payload.Keys{}, err
+	}
+	text, err := t.payloadKeys().Read()
 	if err != nil {
-		return payload.Keys{}, fmt.Errorf("--payload-keys (BERTH_PAYLOAD_KEYS): %w", err)
+		return payload.Keys{}, err
+	}
+	keys, err := payload.ParseKeys(text)
+	if err != nil {
+		return payload.Keys{}, t.payloadKeys().Invalid("%s", err)
 	}
 	return keys, nil
+}
+
+func (t Temporal) validate(bad func(flag, env, format string, args ...any)) {
+	if err := setting.HostPort(t.Addr); err != nil {
+		bad("temporal-addr", "BERTH_TEMPORAL_ADDR", "invalid address: %s", err)
+	}
+	if t.Namespace == "" {
+		bad("temporal-namespace", "BERTH_TEMPORAL_NAMESPACE", "must not be empty")
+	}
+	if !isURL(t.UIURL, "http", "https") {
+		bad("temporal-ui-url", "BERTH_TEMPORAL_UI_URL", "invalid URL %s: must be http://host:port or https://host/path", t.UIURL)
+	}
+	badSecret(bad, secret.New("BERTH_TEMPORAL_API_KEY", string(t.APIKey), t.APIKeyFile).Validate())
+	_, err := t.Keys()
+	badSecret(bad, err)
 }
 
 // Options returns the options of a client.
@@ -44,7 +73,7 @@ func (t Temporal) Options(logger *slog.Logger) (temporalconn.Options, error) {
 		return temporalconn.Options{}, err
 	}
 	return temporalconn.Options{
-		Addr: t.Addr, Namespace: t.Namespace, PayloadKeys: keys, APIKey: t.APIKey, APIKeyFile: t.APIKeyFile, Logger: logger,
+		Addr: t.Addr, Namespace: t.Namespace, PayloadKeys: keys, APIKey: string(t.APIKey), APIKeyFile: t.APIKeyFile, Logger: logger,
 		TLS: clienttls.Files{Enabled: t.TLS, CA: t.TLSCA, Cert: t.TLSCert, Key: t.TLSKey, ServerName: t.TLSServerName},
 	}, nil
 }
@@ -54,7 +83,11 @@ func (t Temporal) Environ() []string {
 	var env []string
 	v := reflect.ValueOf(t)
 	for i := range v.NumField() {
-		env = append(env, fmt.Sprintf("%s=%v", v.Type().Field(i).Tag.Get("env"), v.Field(i).Interface()))
+		value := fmt.Sprint(v.Field(i)) // a reflect.Value is printed as what it holds
+		if v.Field(i).Kind() == reflect.String {
+			value = v.Field(i).String()
+		}
+		env = append(env, v.Type().Field(i).Tag.Get("env")+"="+value)
 	}
 	return env
 }

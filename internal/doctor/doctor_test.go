@@ -22,7 +22,7 @@ func run(t *testing.T, subject string, now func() time.Time, args ...string) (fo
 	var c struct {
 		config.Config `embed:""`
 	}
-	p, err := kong.New(&c)
+	p, err := kong.New(&c, config.Clean())
 	require.NoError(t, err)
 	_, err = p.Parse(append([]string{
 		"--temporal-addr=127.0.0.1:1", "--database=sqlite:" + filepath.Join(t.TempDir(), "berth.db"),

@@ -18,8 +18,10 @@ type Settings struct {
 	Keys map[string]string
 	// KeyFiles names files with one key each, by the name of the key's setting, and KeysFile a file with one `NAME=key` per line,
 	// which precedes all others. Files are read for each call.
+	// KeyList is the text of such a file, whose lines may also end with a semicolon.
 	KeyFiles map[string]string
 	KeysFile string
+	KeyList  string
 	// BaseURLs replaces the address of a provider, by the provider's name.
 	BaseURLs map[string]string
 	// LocalURL is the base URL of the local model simulator, which serves the models of providers without a key.
@@ -71,7 +73,7 @@ func LoadCatalog(path string) (*Catalog, error) {
 // NewCatalog combines a routing file with the settings of a deployment. Its error names the invalid setting.
 func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	c := &Catalog{cfg: cfg, settings: Settings{
-		Keys: s.Keys, KeyFiles: s.KeyFiles, KeysFile: s.KeysFile, BaseURLs: map[string]string{}, LocalURL: s.LocalURL,
+		Keys: s.Keys, KeyFiles: s.KeyFiles, KeysFile: s.KeysFile, KeyList: s.KeyList, BaseURLs: map[string]string{}, LocalURL: s.LocalURL,
 	}}
 	if err := s.Validate(); err != nil {
 		return nil, err

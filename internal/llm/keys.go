@@ -23,7 +23,10 @@ func (s Settings) Validate() error {
 		}
 		wrong = append(wrong, err)
 	}
-	_, err := s.several()
+	err := s.keyList().Validate()
+	if err == nil {
+		_, err = s.several()
+	}
 	return errors.Join(append(wrong, err)...)
 }
 
@@ -31,10 +34,10 @@ func (s Settings) Validate() error {
 func (s Settings) key(name string) (key, setting string, err error) {
 	keys, err := s.several()
 	if err != nil {
-		return "", s.keysFile().Setting(), err
+		return "", s.keyList().Setting(), err
 	}
 	if key := keys[name]; key != "" {
-		return key, fmt.Sprintf("%s in %s", name, s.keysFile().Setting()), nil
+		return key, fmt.Sprintf("%s in %s", name, s.keyList().Setting()), nil
 	}
 	from := s.single(name)
 	key, err = read(from)
@@ -45,17 +48,20 @@ func (s Settings) single(name string) keyfile.Secret {
 	return keyfile.New(name, s.Keys[name], s.KeyFiles[name])
 }
 
-func (s Settings) keysFile() keyfile.Secret {
-	return keyfile.NewLines("BERTH_PROVIDER_KEYS", "", s.KeysFile)
+func (s Settings) keyList() keyfile.Secret {
+	return keyfile.NewLines("BERTH_PROVIDER_KEYS", s.KeyList, s.KeysFile)
 }
 
-// several returns the keys of KeysFile by the names of their settings. Empty lines and those that begin with # are skipped; export and
+// several returns the keys of KeyList or KeysFile by the names of their settings. Empty lines and those that begin with # are skipped; export and
 // quotes are accepted, as a shell does.
 func (s Settings) several() (map[string]string, error) {
-	from := s.keysFile()
+	from := s.keyList()
 	text, err := from.Read()
 	if err != nil {
 		return nil, err
+	}
+	if !from.FromFile() {
+		text = strings.ReplaceAll(text, ";", "\n")
 	}
 	keys := map[string]string{}
 	n := 0

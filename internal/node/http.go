@@ -13,6 +13,7 @@ import (
 
 	"berth"
 	"berth/internal/llm"
+	"berth/internal/secret"
 	"berth/internal/webhook"
 )
 
@@ -24,20 +25,21 @@ const ActivityHeader = "Berth-Activity"
 // failure. The job's context bounds the call.
 type HTTP struct {
 	url    string
-	key    string
+	key    secret.Secret
 	signer *webhook.Signer // of calls; nil to sign none
 	http   *http.Client
 }
 
 // HTTPFlags configure the http driver.
 type HTTPFlags struct {
-	HTTPURL        string   `help:"http: endpoint that jobs are posted to; with --http-openai the server's base URL." name:"http-url"`
-	HTTPKey        string   `help:"http: bearer token or API key for the endpoint." name:"http-key" env:"BERTH_NODE_HTTP_KEY"`
-	HTTPSecrets    []string `help:"http: secrets that sign each call as Standard Webhooks specifies, separated by commas: whsec_ and 24 to 64 bytes in base64." name:"http-secret" env:"BERTH_NODE_HTTP_SECRET"`
-	HTTPSecretFile string   `help:"http: file with such secrets, one per line, which is read for each call." name:"http-secret-file" env:"BERTH_NODE_HTTP_SECRET_FILE" type:"path"`
-	HTTPOpenAI     bool     `help:"http: the endpoint speaks the OpenAI chat completions protocol." name:"http-openai"`
-	Model          string   `help:"http: model that translates; required with --http-openai."`
-	MaxTokensField string   `help:"http: request field that limits the answer's tokens: ${enum}." enum:"max_tokens,max_completion_tokens" default:"max_tokens"`
+	HTTPURL        secret.Address `help:"http: endpoint that jobs are posted to; with --http-openai the server's base URL." name:"http-url"`
+	HTTPKey        secret.Text    `help:"http: bearer token or API key for the endpoint." name:"http-key" env:"BERTH_NODE_HTTP_KEY"`
+	HTTPKeyFile    string         `help:"http: file with that token or key, read again for every call." name:"http-key-file" env:"BERTH_NODE_HTTP_KEY_FILE"`
+	HTTPSecrets    []secret.Text  `help:"http: secrets that sign each call as Standard Webhooks specifies, separated by commas: whsec_ and 24 to 64 bytes in base64." name:"http-secret" env:"BERTH_NODE_HTTP_SECRET"`
+	HTTPSecretFile string         `help:"http: file with such secrets, one per line, which is read for each call." name:"http-secret-file" env:"BERTH_NODE_HTTP_SECRET_FILE" type:"path"`
+	HTTPOpenAI     bool           `help:"http: the endpoint speaks the OpenAI chat completions protocol." name:"http-openai"`
+	Model          string         `help:"http: model that translates; required with --http-openai."`
+	MaxTokensField string         `help:"http: request field that limits the answer's tokens: ${enum}." enum:"max_tokens,max_completion_tokens" default:"max_tokens"`
 }
 
 func newHTTPDriver(c driverContext) (Driver, error) {
@@ -51,7 +53,10 @@ func newHTTPDriver(c driverContext) (Driver, error) {
 		}
 		return newOpenAIDriver(c)
 	}
-	d, err := NewHTTP(c.HTTPURL, c.HTTPKey, c.spec.MaxConcurrentJobs)
+	d, err := newHTTP(string(c.HTTPURL), c.httpKey(), c.spec.MaxConcurrentJobs)
+	if secret.Named(err) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--http-url: %w", err)
 	}
@@ -62,7 +67,19 @@ func newHTTPDriver(c driverContext) (Driver, error) {
 // NewHTTP returns the driver. key, if not empty, is sent as bearer token. Redirects are not followed, so that the key
 // reaches only the configured address.
 func NewHTTP(endpoint, key string, slots int) (*HTTP, error) {
+	return newHTTP(endpoint, secret.New("BERTH_NODE_HTTP_KEY", key, ""), slots)
+}
+
+// httpKey is the setting of the key.
+func (f HTTPFlags) httpKey() secret.Secret {
+	return secret.New("BERTH_NODE_HTTP_KEY", string(f.HTTPKey), f.HTTPKeyFile)
+}
+
+func newHTTP(endpoint string, key secret.Secret, slots int) (*HTTP, error) {
 	if err := checkURL(endpoint); err != nil {
+		return nil, err
+	}
+	if err := key.Validate(); err != nil {
 		return nil, err
 	}
 	return &HTTP{url: endpoint, key: key, http: httpClient(slots)}, nil
@@ -71,7 +88,7 @@ func NewHTTP(endpoint, key string, slots int) (*HTTP, error) {
 func checkURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return fmt.Errorf("invalid http or https URL %q", s)
+		return fmt.Errorf("invalid http or https URL %s", secret.Address(s))
 	}
 	return nil
 }
@@ -129,8 +146,12 @@ func (h *HTTP) post(ctx context.Context, activity, id string, in, out any, maxTe
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set(ActivityHeader, activity)
-	if h.key != "" {
-		req.Header.Set("Authorization", "Bearer "+h.key)
+	if h.key.IsSet() {
+		key, err := h.key.Read()
+		if err != nil {
+			return berth.Errorf(berth.CodeNodeFailed, "the key of the endpoint cannot be read").With(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	if err := h.sign(req, id, body); err != nil {
 		return err

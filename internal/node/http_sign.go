@@ -14,7 +14,7 @@ import (
 
 // newSigner returns what signs calls, nil where no secret is configured.
 func (f HTTPFlags) newSigner() (*webhook.Signer, error) {
-	from := secret.NewLines("BERTH_NODE_HTTP_SECRET", strings.Join(f.HTTPSecrets, ","), f.HTTPSecretFile)
+	from := secret.NewLines("BERTH_NODE_HTTP_SECRET", strings.Join(secret.Strings(f.HTTPSecrets), ","), f.HTTPSecretFile)
 	if !from.IsSet() {
 		return nil, nil
 	}

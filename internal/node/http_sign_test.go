@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/secret"
 )
 
 // The secrets are of these tests only.
@@ -41,7 +42,7 @@ func TestHTTP_Secret_CallsAreSigned(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write(oneSecret + "\n")
 	driver := func(f HTTPFlags) Driver {
-		f.HTTPURL = server.URL
+		f.HTTPURL = secret.Address(server.URL)
 		d, err := NewDriver(DriverFlags{Driver: "http", HTTPFlags: f}, berth.NodeSpec{Kind: berth.NodeTranslate}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		t.Cleanup(d.(*HTTP).Close) //nolint:errcheck // the http driver
@@ -58,7 +59,7 @@ func TestHTTP_Secret_CallsAreSigned(t *testing.T) {
 		return verifier.Verify(c.body, c.header) == nil
 	}
 	byFile := driver(HTTPFlags{HTTPSecretFile: file})
-	for name, d := range map[string]Driver{"setting": driver(HTTPFlags{HTTPSecrets: []string{oneSecret}}), "file": byFile} {
+	for name, d := range map[string]Driver{"setting": driver(HTTPFlags{HTTPSecrets: []secret.Text{oneSecret}}), "file": byFile} {
 		c := translated(d, segment)
 		require.True(t, accepted(c, oneSecret), name)
 		require.False(t, accepted(c, anotherSecret), name)
@@ -88,11 +89,11 @@ func TestNewDriver_InvalidSecret_FlagNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for want, f := range map[string]HTTPFlags{
-		"BERTH_NODE_HTTP_SECRET: invalid secret":                                      {HTTPSecrets: []string{"whsec_c2hvcnQ="}},
+		"BERTH_NODE_HTTP_SECRET: invalid secret":                                      {HTTPSecrets: []secret.Text{"whsec_c2hvcnQ="}},
 		"BERTH_NODE_HTTP_SECRET_FILE: the secret cannot be read: the file is empty":   {HTTPSecretFile: file},
 		"BERTH_NODE_HTTP_SECRET_FILE: the secret cannot be read: open " + file + "x":  {HTTPSecretFile: file + "x"},
-		"set one of BERTH_NODE_HTTP_SECRET and BERTH_NODE_HTTP_SECRET_FILE, not both": {HTTPSecretFile: file, HTTPSecrets: []string{oneSecret}},
-		"--http-secret, --http-secret-file: servers of the chat completions protocol": {HTTPSecrets: []string{oneSecret}, HTTPOpenAI: true, Model: "m"},
+		"set one of BERTH_NODE_HTTP_SECRET and BERTH_NODE_HTTP_SECRET_FILE, not both": {HTTPSecretFile: file, HTTPSecrets: []secret.Text{oneSecret}},
+		"--http-secret, --http-secret-file: servers of the chat completions protocol": {HTTPSecrets: []secret.Text{oneSecret}, HTTPOpenAI: true, Model: "m"},
 	} {
 		f.HTTPURL = "http://127.0.0.1:1"
 		_, err := NewDriver(DriverFlags{Driver: "http", HTTPFlags: f}, berth.NodeSpec{Kind: berth.NodeTranslate}, slog.New(slog.DiscardHandler))

@@ -27,6 +27,8 @@ type OpenAIOptions struct {
 	Model   string
 	// Key is the API key, empty if the server needs none; KeySetting is the setting it came from, for messages.
 	Key, KeySetting string
+	// KeyFile names a file with the key instead, which is read for every call.
+	KeyFile string
 	// MaxTokensField is the request field that limits the answer: max_tokens, or OpenAI's newer max_completion_tokens.
 	MaxTokensField string
 	Slots          int
@@ -52,7 +54,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 			Provider: ownProvider, ID: o.Model, Cap: max(o.Slots, 1), MaxOutputTokens: llm.DefaultMaxOutputTokens,
 			Timeouts: llm.Timeouts{FirstByte: llm.DefaultFirstByte, Idle: llm.DefaultIdle},
 		}},
-	}, llm.Settings{Keys: map[string]string{o.KeySetting: o.Key}})
+	}, llm.Settings{Keys: map[string]string{o.KeySetting: o.Key}, KeyFiles: map[string]string{o.KeySetting: o.KeyFile}})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +70,7 @@ func newOpenAIDriver(c driverContext) (Driver, error) {
 		return nil, errors.New("--http-openai: a chat model cannot run executors; use --kind translate")
 	}
 	d, err := NewOpenAI(OpenAIOptions{
-		BaseURL: c.HTTPURL, Model: c.Model, Key: c.HTTPKey, KeySetting: "BERTH_NODE_HTTP_KEY",
+		BaseURL: string(c.HTTPURL), Model: c.Model, Key: string(c.HTTPKey), KeyFile: c.HTTPKeyFile, KeySetting: "BERTH_NODE_HTTP_KEY",
 		MaxTokensField: c.MaxTokensField, Slots: c.spec.MaxConcurrentJobs, Logger: c.logger,
 	})
 	if err != nil {

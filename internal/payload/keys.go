@@ -21,14 +21,14 @@ type Keys struct {
 	byID    map[string][]byte
 }
 
-// ParseKeys reads a list of keys, "id:base64,id2:base64". The first key encrypts, all of them decrypt. With "none" in the
+// ParseKeys reads a list of keys, "id:base64,id2:base64", separated by commas or lines. The first key encrypts, all of them decrypt. With "none" in the
 // first place nothing is encrypted. Errors contain no key.
 func ParseKeys(list string) (Keys, error) {
 	if list == "" {
 		return Keys{}, nil
 	}
 	k := Keys{byID: map[string][]byte{}}
-	for i, entry := range strings.Split(list, ",") {
+	for i, entry := range strings.Split(strings.NewReplacer("\r\n", ",", "\n", ",").Replace(list), ",") {
 		entry = strings.TrimSpace(entry)
 		if i == 0 && entry == plain {
 			continue

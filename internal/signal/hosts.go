@@ -15,7 +15,7 @@ type Hosts []string
 
 // Validate returns an error for the first invalid entry.
 func (h Hosts) Validate() error {
-	for _, entry := range h {
+	for i, entry := range h {
 		host, port, err := net.SplitHostPort(entry)
 		if err != nil {
 			host, port = entry, "0"
@@ -26,7 +26,7 @@ func (h Hosts) Validate() error {
 		name := strings.TrimPrefix(host, "*.")
 		_, badPort := strconv.ParseUint(port, 10, 16)
 		if name == "" || strings.ContainsAny(name, "*/@ ") || badPort != nil {
-			return fmt.Errorf("invalid host %q: must be a name, *.name, an address or a network such as 10.0.0.0/8, and may end with :port", entry)
+			return fmt.Errorf("invalid host, number %d of the list: must be a name, *.name, an address or a network such as 10.0.0.0/8, and may end with :port", i+1)
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"berth"
 	"berth/internal/metrics"
+	"berth/internal/secret"
 )
 
 const (
@@ -47,7 +48,7 @@ type LiveKit struct {
 func NewLiveKit(o LiveKitOptions) (*LiveKit, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("invalid LiveKit URL %q", o.URL)
+		return nil, fmt.Errorf("invalid LiveKit URL %s: must be http://host:port", secret.Address(o.URL))
 	}
 	switch u.Scheme {
 	case "ws":
@@ -56,7 +57,7 @@ func NewLiveKit(o LiveKitOptions) (*LiveKit, error) {
 		u.Scheme = "https"
 	case "http", "https":
 	default:
-		return nil, fmt.Errorf("invalid LiveKit URL %q: scheme must be http, https, ws or wss", o.URL)
+		return nil, fmt.Errorf("invalid LiveKit URL %s: scheme must be http, https, ws or wss", secret.Address(o.URL))
 	}
 	if o.Key == "" || o.Secret == "" {
 		return nil, errors.New("LiveKit key and secret are required")
