@@ -20,7 +20,6 @@ import (
 	"berth/internal/identity"
 	"berth/internal/secret"
 	"berth/internal/telemetry"
-	"berth/internal/temporalconn"
 )
 
 const (
@@ -173,7 +172,8 @@ func (s *agentServer) client() (*client.Client, error) {
 func (s *agentServer) connect(
 	ctx context.Context, role string, web *client.Client, logger *slog.Logger,
 ) (tc temporalclient.Client, stop func(), err error) {
-	if tc, err = app.OpenTemporal(s.Temporal, logger); err != nil {
+	tc, check, err := app.OpenTemporal(s.Temporal, nil, logger)
+	if err != nil {
 		return nil, nil, err
 	}
 	probe, end, err := app.Observe(ctx, role, version, s.Telemetry, logger)
@@ -186,7 +186,7 @@ func (s *agentServer) connect(
 	watch.Go(func() {
 		probe.Watch(watching, map[string]health.Check{
 			"api":      web.Alive,
-			"temporal": func(ctx context.Context) error { return temporalconn.Check(ctx, tc, s.Temporal.Namespace) },
+			"temporal": check,
 		})
 	})
 	return tc, func() { cancel(); watch.Wait(); end(); tc.Close() }, nil

@@ -22,6 +22,7 @@ import (
 	"berth/internal/redisconn"
 	"berth/internal/temporalconn"
 	"berth/lua"
+	"berth/workflows"
 )
 
 // base holds the connections that both API and worker need.
@@ -34,6 +35,8 @@ type base struct {
 	catalog   *llm.Catalog
 	temporal  client.Client
 	namespace string // of temporal
+
+	checkTemporal health.Check
 }
 
 // redisTimeout bounds how long the start waits for Redis.
@@ -59,20 +62,25 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger, probe 
 		b.close(logger)
 		return nil, err
 	}
-	if b.temporal, err = OpenTemporal(cfg.Temporal, logger); err != nil {
+	if b.temporal, b.checkTemporal, err = OpenTemporal(cfg.Temporal, workflows.SearchAttributes(), logger); err != nil {
 		b.close(logger)
 		return nil, err
 	}
 	return b, nil
 }
 
-// OpenTemporal returns a client that connects at its first call.
-func OpenTemporal(cfg config.Temporal, logger *slog.Logger) (client.Client, error) {
+// OpenTemporal returns a client that connects at its first call, and the check of whether berth can work with the server. Processes that
+// start workflows name the search attributes.
+func OpenTemporal(cfg config.Temporal, searchAttributes []string, logger *slog.Logger) (client.Client, health.Check, error) {
 	options, err := cfg.Options(logger)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return temporalconn.Open(options)
+	c, err := temporalconn.Open(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, temporalconn.NewChecker(options, c, searchAttributes).Check, nil
 }
 
 // checks returns what an API or a worker needs: a script that writes, a transaction, and Temporal with the namespace.
@@ -80,7 +88,7 @@ func (b *base) checks() map[string]health.Check {
 	return map[string]health.Check{
 		health.Redis:    b.useRedis,
 		health.Database: b.ledger.Ping,
-		health.Temporal: func(ctx context.Context) error { return temporalconn.Check(ctx, b.temporal, b.namespace) },
+		health.Temporal: b.checkTemporal,
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // Rollout calls f with access to the worker deployments of Temporal.
 func Rollout(cfg config.Temporal, logger *slog.Logger, f func(*starter.Starter) error) error {
-	c, err := OpenTemporal(cfg, logger)
+	c, _, err := OpenTemporal(cfg, nil, logger)
 	if err != nil {
 		return err
 	}

@@ -113,6 +113,11 @@ var errNotRunning = errors.New("workflow is not running")
 func isNotRunning(err error) bool { return errors.Is(err, errNotRunning) }
 
 func unavailable(err error) error {
+	var missing *serviceerror.NamespaceNotFound
+	var denied *serviceerror.PermissionDenied
+	if errors.As(err, &missing) || errors.As(err, &denied) { // a retry cannot help
+		return berth.Errorf(berth.CodeUnavailable, "Temporal refuses the requests of this server: an operator has to correct it (berth doctor)").With(err)
+	}
 	return berth.Errorf(berth.CodeUnavailable, "Temporal did not confirm the request; retry with the same id").With(err)
 }
 

@@ -39,6 +39,10 @@ func TestOutcome_TemporalError_BecomesCodeWithCause(t *testing.T) {
 			errors.New("connection refused"), "unavailable",
 			"unavailable: Temporal did not confirm the request; retry with the same id: connection refused",
 		},
+		"namespace missing": { // FI8
+			serviceerror.NewNamespaceNotFound("x"), "unavailable",
+			"unavailable: Temporal refuses the requests of this server: an operator has to correct it (berth doctor): Namespace x is not found.",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

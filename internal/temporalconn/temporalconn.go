@@ -4,14 +4,11 @@ package temporalconn
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"time"
 
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc"
@@ -84,26 +81,13 @@ func Open(o Options) (client.Client, error) {
 	return c, nil
 }
 
-// Check returns an error unless Temporal responds and has the namespace of the client's options.
-func Check(ctx context.Context, c client.Client, namespace string) error {
-	if _, err := c.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
-		return fmt.Errorf("temporal: %w", err)
-	}
-	_, err := c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
-	var missing *serviceerror.NamespaceNotFound
-	var denied *serviceerror.PermissionDenied
-	switch {
-	case errors.As(err, &missing):
-		return fmt.Errorf("temporal: namespace %q does not exist: create it or set BERTH_TEMPORAL_NAMESPACE: %w", namespace, err)
-	case err != nil && !errors.As(err, &denied): // an account may be permitted to run workflows only
-		return fmt.Errorf("temporal: namespace %q: %w", namespace, err)
-	}
-	return nil
+func (o Options) apiKey() secret.Secret {
+	return secret.New("BERTH_TEMPORAL_API_KEY", o.APIKey, o.APIKeyFile)
 }
 
 // credentials returns nil without an API key. With one, the SDK uses TLS even if no other setting requires it.
 func (o Options) credentials() (client.Credentials, error) {
-	key := secret.New("BERTH_TEMPORAL_API_KEY", o.APIKey, o.APIKeyFile)
+	key := o.apiKey()
 	if err := key.Validate(); err != nil {
 		return nil, err
 	}
@@ -111,7 +95,8 @@ func (o Options) credentials() (client.Credentials, error) {
 	case key.FromFile():
 		return client.NewAPIKeyDynamicCredentials(func(context.Context) (string, error) { return key.Read() }), nil
 	case key.IsSet():
-		return client.NewAPIKeyStaticCredentials(o.APIKey), nil
+		text, err := key.Read()
+		return client.NewAPIKeyStaticCredentials(text), err
 	default:
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type frontend struct {
 	addr   string
 	server *grpc.Server
 	calls  chan call
+	key    atomic.Pointer[string] // that calls require; nil for none
 }
 
 type call struct {
@@ -76,6 +78,9 @@ func (f *frontend) record(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
 			c.certificate = info.State.PeerCertificates[0]
 		}
+	}
+	if key := f.key.Load(); key != nil && c.authorization != "Bearer "+*key {
+		return nil, serviceerror.ToStatus(serviceerror.NewPermissionDenied("Request unauthorized.", "")).Err()
 	}
 	f.calls <- c
 	return next(ctx, req)
@@ -260,23 +265,4 @@ func TestOpen_InvalidOptions_ErrorNamesVariable(t *testing.T) { // X6
 		_, err := temporalconn.Open(tc.o)
 		require.ErrorContains(t, err, tc.want)
 	}
-}
-
-func TestCheck_Namespace_HasToExist(t *testing.T) { // L11
-	t.Parallel()
-	f := startFrontend(t, "127.0.0.1:0", nil)
-	ask := func(namespace string) error {
-		c, err := temporalconn.Open(temporalconn.Options{Addr: f.addr, Namespace: namespace})
-		require.NoError(t, err)
-		defer c.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		return temporalconn.Check(ctx, c, namespace)
-	}
-	require.NoError(t, ask("default"))
-	require.NoError(t, ask("denied"), "an account that may not describe the namespace may be able to use it")
-	require.ErrorContains(t, ask("absent"), `namespace "absent" does not exist: create it or set BERTH_TEMPORAL_NAMESPACE`)
-	require.ErrorContains(t, ask("broken"), "database unavailable")
-	f.server.Stop()
-	require.ErrorContains(t, ask("default"), "connection refused")
 }

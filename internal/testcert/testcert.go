@@ -49,13 +49,24 @@ func New(tb testing.TB) *Authority {
 // loopback addresses.
 func (a *Authority) Issue(tb testing.TB, name string, hosts ...string) Pair {
 	tb.Helper()
+	return a.issue(tb, name, time.Now().Add(24*time.Hour), hosts...)
+}
+
+// IssueExpired is Issue for a certificate that has expired.
+func (a *Authority) IssueExpired(tb testing.TB, name string) Pair {
+	tb.Helper()
+	return a.issue(tb, name, time.Now().Add(-time.Minute))
+}
+
+func (a *Authority) issue(tb testing.TB, name string, end time.Time, hosts ...string) Pair {
+	tb.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	check(tb, err)
 	key := newKey(tb)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: append(hosts, name),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: end,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert, key.Public(), a.key)
 	check(tb, err)
