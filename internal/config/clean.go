@@ -57,12 +57,12 @@ func (m cleaned) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	}
 	token := ctx.Scan.Peek()
 	if text, ok := token.Value.(string); ok && (token.Type == kong.FlagValueToken || token.IsValue() && !ctx.Value.IsBool()) {
-		text, err := setting.Clean(kind, text)
+		text, err := setting.Clean(kind, trimElements(ctx.Value, target.Kind(), text))
 		if err != nil {
 			return err
 		}
 		ctx.Scan.Pop()
-		ctx.Scan.PushTyped(cleanElements(ctx.Value, target.Kind(), text), token.Type)
+		ctx.Scan.PushTyped(text, token.Type)
 	}
 	err := m.Mapper.Decode(ctx, target)
 	if err != nil && (element == textType || element == addressType) { // it may contain the text
@@ -71,8 +71,8 @@ func (m cleaned) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	return err
 }
 
-// cleanElements returns a list or map without space around its elements, and without empty ones.
-func cleanElements(v *kong.Value, kind reflect.Kind, text string) string {
+// trimElements returns a list or map without space around its elements, and without empty ones.
+func trimElements(v *kong.Value, kind reflect.Kind, text string) string {
 	var separator rune
 	switch kind {
 	case reflect.Slice:
@@ -112,8 +112,9 @@ func Explain(err error, args []string) error {
 	}
 	text := fromEnv.ReplaceAllString(err.Error(), " (from ${1})")
 	if rest, ok := strings.CutPrefix(text, unexpected); ok {
+		afterFlag := false
 		for i, arg := range args {
-			if i > 0 && strings.HasPrefix(rest, arg) && strings.HasPrefix(args[i-1], "-") {
+			if afterFlag = afterFlag || strings.HasPrefix(arg, "-"); afterFlag && strings.HasPrefix(rest, arg) {
 				text = fmt.Sprintf("%snumber %d: a value with spaces needs quotes around it in the shell", unexpected, i+1)
 			}
 		}

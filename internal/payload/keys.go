@@ -22,7 +22,7 @@ type Keys struct {
 }
 
 // ParseKeys reads a list of keys, "id:base64,id2:base64", separated by commas or lines. The first key encrypts, all of them decrypt. With "none" in the
-// first place nothing is encrypted. Errors contain no key.
+// first place nothing is encrypted. Errors contain nothing of the list.
 func ParseKeys(list string) (Keys, error) {
 	if list == "" {
 		return Keys{}, nil
@@ -40,14 +40,14 @@ func ParseKeys(list string) (Keys, error) {
 		case berth.ValidID("", id) != nil || id == plain:
 			return Keys{}, fmt.Errorf("entry %d: invalid key id", i+1)
 		case k.byID[id] != nil:
-			return Keys{}, fmt.Errorf("key %q is listed twice", id)
+			return Keys{}, fmt.Errorf("entry %d: the id is listed twice", i+1)
 		}
 		key, err := base64.StdEncoding.DecodeString(encoded)
 		if err != nil {
-			return Keys{}, fmt.Errorf("key %q is not valid base64", id)
+			return Keys{}, fmt.Errorf("entry %d is not valid base64", i+1)
 		}
 		if len(key) != keyBytes {
-			return Keys{}, fmt.Errorf("key %q has %d bytes; must have %d (openssl rand -base64 %d)", id, len(key), keyBytes, keyBytes)
+			return Keys{}, fmt.Errorf("entry %d: the key has %d bytes; must have %d (openssl rand -base64 %d)", i+1, len(key), keyBytes, keyBytes)
 		}
 		k.byID[id] = key
 		if i == 0 {

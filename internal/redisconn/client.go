@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"berth/internal/clienttls"
 	"berth/internal/secret"
+	"berth/internal/setting"
 )
 
 // Timeouts and retries of the client. An unavailable Redis fails a call soon: the callers know whether and when to retry.
@@ -154,8 +154,8 @@ func (o *Options) universal() (*redis.UniversalOptions, error) {
 		if strings.Contains(addr, "@") { // it may contain a password
 			return nil, SetupError("BERTH_REDIS_ADDR: an address with a user or password must begin with redis:// or rediss://")
 		}
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return nil, SetupError(fmt.Sprintf("BERTH_REDIS_ADDR: invalid address %q: must be host:port", addr))
+		if err := setting.HostPort(addr); err != nil { // it may be a password in the wrong place
+			return nil, SetupError(fmt.Sprintf("BERTH_REDIS_ADDR: invalid address: %s", err))
 		}
 		u.Addrs = append(u.Addrs, addr)
 	}
