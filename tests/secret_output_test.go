@@ -109,13 +109,19 @@ type search struct {
 
 // run runs a program until it ends or, as a server, works or retries, and requires that it prints no part of the secret.
 func (s *search) run(what string, bin string, args, env []string) []byte {
+	s.t.Helper()
+	return s.runUntil([]byte("unavailable"), what, bin, args, env)
+}
+
+// runUntil is run, with the text after which the program has printed enough; nil: when it ends.
+func (s *search) runUntil(enough []byte, what string, bin string, args, env []string) []byte {
 	path, err := filepath.Abs(filepath.Join("..", "bin", bin))
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 15*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	out := &watched{seen: func(b []byte) bool {
-		return bytes.Contains(b, []byte("serving")) || bytes.Contains(b, []byte("unavailable"))
+		return enough != nil && bytes.Contains(b, enough)
 	}, cancel: cancel}
 	// Tools that read uploads are not searched for here.
 	cmd.Env = append([]string{"HOME=" + s.dir, "PATH=/none", "BERTH_METRICS_ADDR=off", "BERTH_HTTP_ADDR=127.0.0.1:0", "BERTH_LOG_LEVEL=debug"}, env...)

@@ -179,11 +179,11 @@ func catalog(m config.Model) (*llm.Catalog, error) {
 	return llm.NewCatalog(routing, m.Settings())
 }
 
-// serve runs an HTTP server until ctx ends, then gives open requests up to grace to finish.
-func serve(ctx context.Context, srv *http.Server, grace time.Duration, logger *slog.Logger) error {
+// serve runs an HTTP server, whose address is a setting, until ctx ends, then gives open requests up to grace to finish.
+func serve(ctx context.Context, setting string, srv *http.Server, grace time.Duration, logger *slog.Logger) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.Addr)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", srv.Addr, err)
+		return fmt.Errorf("%s: listen on %s: %w; stop what uses the address, or set another one", setting, srv.Addr, err)
 	}
 	logger.Info("serving", "addr", l.Addr().String())
 	var g errgroup.Group

@@ -256,5 +256,5 @@ func RunModelServer(ctx context.Context, m ModelServer, logger *slog.Logger) err
 			Logger: logger, TokensPerSecond: m.TokensPerSecond, FirstTokenDelay: m.FirstTokenDelay, Concurrency: m.Concurrency,
 		}),
 	}
-	return serve(ctx, srv, time.Second, logger.With("part", "model server"))
+	return serve(ctx, "BERTH_MODEL_ADDR", srv, time.Second, logger.With("part", "model server"))
 }

@@ -1,0 +1,91 @@
+package tests
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/testcert"
+)
+
+// environment is a wrong environment, with what berth doctor and a process at its start report. The process fails where failed is true;
+// otherwise it waits, and its log states the same.
+type environment struct {
+	name, command string // api by default
+	env           []string
+	doctor        string // what it reports; empty: it cannot know
+	process       string
+}
+
+// A process at its start and berth doctor name the setting of a wrong environment, and what to change.
+func TestEnvironment_Wrong_DoctorAndProcessNameTheSetting(t *testing.T) { // FI5, FI8
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(text string) string {
+		f, err := os.CreateTemp(dir, "file-*")
+		require.NoError(t, err)
+		_, err = f.WriteString(text)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		return f.Name()
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	ca, other := testcert.New(t), testcert.New(t)
+	own, foreign := ca.Issue(t, "worker"), other.Issue(t, "worker")
+	same := func(env, text string) environment {
+		return environment{name: env, env: []string{env}, doctor: text, process: text}
+	}
+	for _, e := range []environment{
+		same("BERTH_DATABASE=\"sqlite:berth.db\"", "--database: has quotes around it, which are a part of the value here; remove them"),
+		same("BERTH_DATABASE=sqlite:a\rb.db", "contains a carriage return"),
+		same("BERTH_TEMPORAL_ADDR=temporal", "--temporal-addr (BERTH_TEMPORAL_ADDR): invalid address: must be host:port; the port is missing"),
+		same("BERTH_TEMPORAL_ADDR=::1:7233", "an IPv6 address must be in brackets: [::1]:7233"),
+		same("BERTH_TEMPORAL_ADDR=https://temporal:7233", "must be host:port without a scheme"),
+		same("BERTH_TEMPORAL_ADDR=temporal.invalid:7233", "no such host"),
+		same("BERTH_TEMPORAL_ADDR=127.0.0.1:1", "connection refused"),
+		same("BERTH_TEMPORAL_TLS_CA=/none.pem", "read certificate authorities (BERTH_TEMPORAL_TLS_CA): open /none.pem: no such file"),
+		same("BERTH_TEMPORAL_TLS_CA="+dir, "is a directory"),
+		same("BERTH_TEMPORAL_TLS_CA="+file("no certificate"), "contains no PEM certificate"),
+		same("BERTH_TEMPORAL_TLS_CERT="+own.Cert, "set both or neither of BERTH_TEMPORAL_TLS_CERT and BERTH_TEMPORAL_TLS_KEY"),
+		{
+			name: "key of another certificate", env: []string{"BERTH_TEMPORAL_TLS_CERT=" + own.Cert, "BERTH_TEMPORAL_TLS_KEY=" + foreign.Key},
+			doctor: "private key does not match public key", process: "private key does not match public key",
+		},
+		same("BERTH_ROUTING_FILE=/none.yaml", "/none.yaml: no such file"),
+		same("BERTH_ROUTING_FILE="+dir, "is a directory"),
+		same("BERTH_ROUTING_FILE="+file("providers: {"), "line 1"),
+		same("BERTH_ROUTING_FILE="+file("provider: {}"), "provider"),
+		same("BERTH_AUTH_SECRET_FILE="+file(""), "set one of BERTH_AUTH_SECRET and BERTH_AUTH_SECRET_FILE"),
+		same("BERTH_REDIS_PASSWORD_FILE="+file("\r\n"), "BERTH_REDIS_PASSWORD_FILE): the secret cannot be read: the file is empty"),
+		same("BERTH_REDIS_PASSWORD_FILE=/none", "BERTH_REDIS_PASSWORD_FILE): the secret cannot be read: open /none: no such file"),
+		same("BERTH_PAYLOAD_KEYS=a:c2hvcnQ=", "--payload-keys (BERTH_PAYLOAD_KEYS): entry 1: the key has 5 bytes; must have 32"),
+		same("BERTH_TEMPORAL_API_KEY_FILE="+file("a\nb"), "BERTH_TEMPORAL_API_KEY_FILE): the secret cannot be read: the file has more than one line"),
+		same("BERTH_LIVEKIT_KEYS_FILE=/none", "BERTH_LIVEKIT_KEYS_FILE"),
+		same("BERTH_DRAIN=10", "--drain"),
+		{name: "port in use", env: []string{"BERTH_HTTP_ADDR=" + l.Addr().String()}, process: "BERTH_HTTP_ADDR: listen on " + l.Addr().String()},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			s := &search{t: t, dir: t.TempDir()}
+			env := append([]string{"BERTH_AUTH_SECRET=" + secret, "BERTH_TEMPORAL_ADDR=127.0.0.1:1", "BERTH_REDIS_ADDR=127.0.0.1:1", "BERTH_DATABASE=sqlite:" + filepath.Join(s.dir, "berth.db")}, e.env...)
+			one := func(b []byte) string {
+				return strings.Join(strings.Fields(strings.ReplaceAll(string(b), `\"`, `"`)), " ")
+			}
+			if e.doctor != "" {
+				out := one(s.runUntil(nil, e.name, "berth", []string{"doctor"}, env))
+				require.Contains(t, out, e.doctor)
+			}
+			waits := []byte("dependency unavailable\" dependency=temporal")
+			if e.doctor == "" {
+				waits = nil
+			}
+			out := one(s.runUntil(waits, e.name, "berth", []string{"api"}, env))
+			require.Contains(t, out, e.process)
+		})
+	}
+}
