@@ -64,7 +64,7 @@ func (p planted) form(i int) string {
 	return fmt.Sprintf(strings.Replace(forms[i], "%s", "%[1]s", 1), p.scheme, plantedFirst+plantedLast)
 }
 
-// plantedSettings returns the settings of berth that can contain a secret: those whose type says so.
+// plantedSettings returns the settings of berth that can contain a secret: by their types.
 func plantedSettings() (all []planted) {
 	schemes := map[string]string{"BERTH_DATABASE": "postgres", "BERTH_REDIS_ADDR": "redis", "BERTH_SIGNAL_URL": "wss"}
 	var visit func(t reflect.Type)

@@ -69,7 +69,7 @@ func TestMasked_Addresses_ShowOnlyWhatIsHarmless(t *testing.T) { // FI1
 	}
 }
 
-// wrongForms returns addresses with a password as files and people bring them.
+// wrongForms returns addresses with a password as files bring them.
 func wrongForms(password string) []string {
 	forms := []string{
 		"app:%s@h/d", "%s", "host=h user=app password=%s", "password='%s'", "h/d?password=%s", "jdbc:postgresql://h/d?password=%s",

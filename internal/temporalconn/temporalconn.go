@@ -17,6 +17,7 @@ import (
 	"berth/internal/clienttls"
 	"berth/internal/payload"
 	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/telemetry"
 )
 
@@ -61,6 +62,9 @@ func Open(o Options) (client.Client, error) {
 	credentials, err := o.credentials()
 	if err != nil {
 		return nil, err
+	}
+	if err := setting.HostPort(o.Addr); err != nil { // the SDK's error has the address, which may contain a password
+		return nil, fmt.Errorf("BERTH_TEMPORAL_ADDR: invalid address: %w", err)
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	c, err := client.NewLazyClient(client.Options{
