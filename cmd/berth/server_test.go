@@ -91,7 +91,7 @@ func TestServer_AddressOrTokenIsMissing_ErrorNamesTheVariable(t *testing.T) {
 		"a stopped server":   {server{DataDir: stopped}, []string{"set BERTH_URL", "(pid 123) has stopped"}},
 		"no token":           {server{URL: "http://x", DataDir: empty}, []string{"no token: set BERTH_TOKEN"}},
 		"a token for others": {server{URL: "http://x", DataDir: dir}, []string{"no token: set BERTH_TOKEN", "http://127.0.0.1:8081", "not at http://x"}},
-		"an invalid URL":     {server{URL: "localhost:8080", Token: "t"}, []string{`--url (BERTH_URL): invalid URL "localhost:8080"`}},
+		"an invalid URL":     {server{URL: "localhost:8080", Token: "t"}, []string{"--url (BERTH_URL): invalid URL localhost:8080; it must start with http"}},
 	} {
 		_, err := c.ProvideClient()
 		for _, want := range c.want {

@@ -86,7 +86,7 @@ func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 		"BERTH_AUTH_SECRET":      {"--auth-secret=short"},
 		"BERTH_QUEUES":           {"--queues=q_gold_stream"},
 		"STREAM_FLUSH_SIZE":      {"--stream-flush-size=0"},
-		"BERTH_LOCAL_MODEL_URL":  {"--local-model-url=nonsense"},
+		"BERTH_LOCAL_MODEL_URL":  {"--local-model-url=ftp://model"},
 		"BERTH_MAX_UPLOAD_BYTES": {"--max-upload-bytes=-1"},
 		"BERTH_PAYLOAD_KEYS":     {"--payload-keys=nonsense"},
 	} {

@@ -134,7 +134,6 @@ func TestRun_FileThatAProcessRefuses_IsNamed(t *testing.T) { // FP6
 		"not YAML":            {"--routing-file=" + file("{"), "BERTH_ROUTING_FILE"},
 		"empty":               {"--routing-file=" + file(""), "BERTH_ROUTING_FILE"},
 		"unknown field":       {"--routing-file=" + file("provider: {}"), "BERTH_ROUTING_FILE"},
-		"invalid URL":         {"--local-model-url=ftp://model", "local model simulator"},
 		"no keys of units":    {"--livekit-keys-file=/none", "BERTH_LIVEKIT_KEYS_FILE"},
 		"keys without format": {"--livekit-keys-file=" + file("hidden"), "BERTH_LIVEKIT_KEYS_FILE"},
 	} {
