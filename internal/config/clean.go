@@ -25,7 +25,7 @@ func Clean() kong.Option {
 				seen[f.Value] = true
 				f.Mapper = cleaned{f.Mapper}
 				for _, env := range f.Tag.Envs {
-					if text, ok := os.LookupEnv(env); ok && setting.Trim(text) == "" {
+					if text, ok := os.LookupEnv(env); ok && setting.Trim(text) == "" { //nolint:forbidigo // before kong reads it
 						if err := os.Unsetenv(env); err != nil {
 							return err
 						}
