@@ -12,13 +12,12 @@ import (
 	"berth/internal/testcert"
 )
 
-// environment is a wrong environment, with what berth doctor and a process at its start report. The process fails where failed is true;
-// otherwise it waits, and its log states the same.
+// environment is a wrong environment, with what berth doctor and the API at its start report. The API ends, or waits and logs it.
 type environment struct {
-	name, command string // api by default
-	env           []string
-	doctor        string // what it reports; empty: it cannot know
-	process       string
+	name    string
+	env     []string
+	doctor  string // what it reports; empty: it cannot know
+	process string
 }
 
 // A process at its start and berth doctor name the setting of a wrong environment, and what to change.
