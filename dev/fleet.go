@@ -49,7 +49,7 @@ func runDemoFleet(ctx context.Context, o *options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	c, err := app.OpenTemporal(cfg.Temporal, logger)
+	c, _, err := app.OpenTemporal(cfg.Temporal, nil, logger)
 	if err != nil {
 		return err
 	}
