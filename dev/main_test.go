@@ -20,6 +20,7 @@ import (
 
 	"berth/internal/devserver"
 	"berth/internal/freeport"
+	"berth/internal/secret"
 )
 
 // asProgram makes the test binary behave as berth-dev, so that tests can start real processes without another build.
@@ -124,7 +125,7 @@ func TestServer_InvalidSetting_IsNamed(t *testing.T) {
 func TestInvite_Credits_AreThoseOfTheFirstStart(t *testing.T) {
 	t.Parallel()
 	o := &options{}
-	o.Identity.Secrets = strings.Repeat("x", 32)
+	o.Identity.Secrets = secret.Text(strings.Repeat("x", 32))
 	var out strings.Builder
 	require.NoError(t, invite(&out, o))
 	require.Contains(t, out.String(), "alice, who starts with 100 credits:")
