@@ -72,7 +72,7 @@ func (c Identity) Claims() identity.ClaimMap {
 
 // Provider returns the options of the provider, and whether there is one.
 func (c Identity) Provider(logger *slog.Logger) (o identity.ProviderOptions, ok bool) {
-	return identity.ProviderOptions{Issuer: c.Issuer, JWKSURL: c.JWKSURL, Claims: c.Claims(), Logger: logger}, c.Issuer != "" || c.JWKSURL != ""
+	return identity.ProviderOptions{Issuer: string(c.Issuer), JWKSURL: string(c.JWKSURL), Claims: c.Claims(), Logger: logger}, c.Issuer != "" || c.JWKSURL != ""
 }
 
 // maxLeeway is a limit on a mistake: a token stays valid for so long after its end.
@@ -107,7 +107,7 @@ func (c Identity) validate(bad func(flag, env, format string, args ...any), prod
 			bad(u.flag, u.env, "must start with https:// in production, got %s", u.value)
 		}
 	}
-	if issuer, is := strings.CutSuffix(strings.TrimRight(c.Issuer, "/"), identity.WellKnown); is {
+	if issuer, is := strings.CutSuffix(strings.TrimRight(string(c.Issuer), "/"), identity.WellKnown); is {
 		bad("oidc-issuer", "BERTH_OIDC_ISSUER", "must be the issuer %s, not the address of its discovery document", issuer)
 	}
 	if c.ClientID != "" && c.Issuer == "" {
