@@ -46,7 +46,7 @@ func TestAPI_NamespaceMissing_IsNotReady(t *testing.T) { // L11
 	p := s.start("berth", []string{"api"}, append(s.settings,
 		"BERTH_TEMPORAL_NAMESPACE=absent", "BERTH_HTTP_ADDR="+addr, "BERTH_METRICS_ADDR=off"))
 	s.eventually("the check of the namespace", func() bool {
-		return strings.Contains(string(p.output()), `namespace \"absent\" does not exist: create it or set BERTH_TEMPORAL_NAMESPACE`)
+		return strings.Contains(string(p.output()), "Namespace absent is not found.: BERTH_TEMPORAL_NAMESPACE: create the namespace, or set one that exists")
 	})
 	res, err := http.Get("http://" + addr + "/readyz")
 	require.NoError(t, err)
