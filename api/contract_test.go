@@ -271,11 +271,11 @@ func TestServer_UnknownPathInBrowser_ReturnsPageNotFound(t *testing.T) { // FP6
 	browse := func(method, path string) answer {
 		return h.do(h.request(method, path, "", nil, "Accept", "text/html,application/xhtml+xml,*/*;q=0.8"))
 	}
-	for _, path := range []string{"/somewhere", "/tasks/t1", "/wp-login.php", "/assets/old.js", "/console/"} {
+	for path, start := range map[string]string{"/somewhere": "./", "/tasks/t1": "../", "/wp-login.php": "./", "/assets/old.js": "../", "/console/": "../"} {
 		a := browse(http.MethodGet, path)
 		require.Equal(t, http.StatusNotFound, a.status, path)
 		require.Contains(t, a.header.Get("Content-Type"), "text/html")
-		require.Contains(t, string(a.body), `href="/"`)
+		require.Contains(t, string(a.body), `href="`+start+`"`)
 		require.Contains(t, a.header.Get("Content-Security-Policy"), "default-src 'none'")
 		require.Equal(t, http.StatusNotFound, browse(http.MethodHead, path).status, path)
 	}

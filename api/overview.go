@@ -40,7 +40,7 @@ type overview struct {
 }
 
 type dependencyTrouble struct {
-	Name string `json:"name" enum:"redis,database,temporal"`
+	Name string `json:"name" enum:"redis,database,temporal,identity"`
 	health.Dependency
 }
 

@@ -28,7 +28,7 @@ func TestRequests_SchemaViolated_MessageIsInBerthsWords(t *testing.T) { // X6
 		field, detail       string
 	}{
 		"a long id":           {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"taskId": strings.Repeat("x", 129)}), "taskId", "must be at most 128 characters"},
-		"an unknown enum":     {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"locale": "fr"}), "locale", "must be one of en, zh"},
+		"an unknown locale":   {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"locale": "fr"}), "locale", `"fr" is not supported; use en or zh`},
 		"no text":             {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"serviceId": 3}), "serviceId", "must be a string"},
 		"a missing field":     {http.MethodPost, "/v1/tasks", h.token("alice"), doc{"template": "resume_summary", "variables": doc{}}, "serviceId", "is missing"},
 		"an unknown field":    {http.MethodPost, "/v1/tasks", h.token("alice"), task(doc{"priority": 1}), "priority", "unknown field"},

@@ -296,6 +296,9 @@ func TestTelemetry_Metrics_AreThoseOfTheCode(t *testing.T) {
 	recovery := regexp.MustCompile(`metricRecovery = "(\w+)"`).FindStringSubmatch(read("workflows", "names.go"))
 	require.NotNil(t, recovery)
 	want[recovery[1]+"_seconds"] = "histogram"
+	busy := regexp.MustCompile(`metricBusy = "(\w+)"`).FindStringSubmatch(read("workflows", "names.go"))
+	require.NotNil(t, busy)
+	want[busy[1]+"_total"] = "counter"
 	documented := documentedMetrics(t)
 	for name, kind := range want {
 		require.Contains(t, documented[name], kind, name)

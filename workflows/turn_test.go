@@ -349,10 +349,10 @@ func TestTurn_JobsFollowAffinity_UntilFinalized(t *testing.T) { // A1, A3, A6, A
 
 	require.Len(t, r.dispatches, 3)
 	require.Equal(t, workflows.DispatchInput{
-		SessionID: "s1", TurnID: "t1", JobID: "t1-2", RequestID: "r2", Dispatch: 1, EndsTurn: true, PoolID: "translate:en-es", AffinityNodeID: "n1",
+		UserID: "alice", SessionID: "s1", TurnID: "t1", JobID: "t1-2", RequestID: "r2", Dispatch: 1, EndsTurn: true, PoolID: "translate:en-es", AffinityNodeID: "n1",
 	}, r.dispatches[2], "the finalising segment follows the affinity")
 	require.Empty(t, r.dispatches[0].AffinityNodeID)
-	require.Equal(t, []workflows.TurnRef{{SessionID: "s1", TurnID: "t1"}}, r.finalized)
+	require.Equal(t, []workflows.TurnRef{{UserID: "alice", SessionID: "s1", TurnID: "t1"}}, r.finalized)
 
 	require.Equal(t, berth.TurnFinalized, r.turn.Status)
 	require.Equal(t, berth.FinalizeManual, r.turn.Reason)
@@ -435,10 +435,10 @@ func TestTurn_FirstJobRefused_RunFails(t *testing.T) {
 		"full":    {refusedWith(berth.CodeNodeFull), berth.CodeNodeFull, nil},
 		"no node": {refusedWith(berth.CodeNoNode), berth.CodeNoNode, nil},
 		// The script may have decided and bound the turn.
-		"reply lost": {refusedWith(berth.CodeUnavailable), berth.CodeUnavailable, []workflows.TurnRef{{SessionID: "s1", TurnID: "t1", Withdraw: true}}},
+		"reply lost": {refusedWith(berth.CodeUnavailable), berth.CodeUnavailable, []workflows.TurnRef{{UserID: "alice", SessionID: "s1", TurnID: "t1", Withdraw: true}}},
 		"too late": {
 			temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil), berth.CodeUnavailable,
-			[]workflows.TurnRef{{SessionID: "s1", TurnID: "t1", Withdraw: true}},
+			[]workflows.TurnRef{{UserID: "alice", SessionID: "s1", TurnID: "t1", Withdraw: true}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

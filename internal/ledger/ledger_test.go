@@ -17,9 +17,17 @@ import (
 
 func TestOpen_InvalidName_Rejected(t *testing.T) {
 	t.Parallel()
-	for _, dsn := range []string{"", "mysql://x", "sqlite:", "sqlite::memory:", "postgres://%zz"} {
+	for _, dsn := range []string{"", "mysql://x", "sqlite:", "sqlite::memory:"} {
 		_, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
 		requireCode(t, berth.CodeInvalid, err)
+	}
+	for _, dsn := range []string{"postgres://%zz", "postgres://u:ge%zzheim@h/x", "postgres://u@h:geheim/x", "postgres://u@h/x?sslmode=geheim", "postgres://u@h/x?port=geheim"} {
+		_, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
+		problem := Diagnose(err)
+		require.NotNil(t, problem, "%v", err)
+		require.Equal(t, "invalid_address", problem.Code)
+		require.NotContains(t, err.Error(), "zz")
+		require.NotContains(t, err.Error(), "geheim")
 	}
 }
 

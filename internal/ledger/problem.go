@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -119,18 +120,27 @@ var pooler = Problem{
 	Advice: "a connection pooler lost or repeated a prepared statement: add default_query_exec_mode=cache_describe to the parameters of BERTH_DATABASE",
 }
 
-// invalidAddress returns the problem of an address that the driver does not accept. The error of the driver has the address; its cause has it
-// only if that is not a URL.
+// quoted is a part of an address in the error of the driver. It may be one of a password.
+var quoted = regexp.MustCompile(`"[^"]*"|` + "`[^`]*`" + `|'[^']*'`)
+
+// invalidAddress returns the problem of an address that the driver does not accept. The error of the driver has the address; its cause has
+// parts of it in quotes.
 func invalidAddress(err error) error {
 	p := &Problem{
-		Code: "invalid_address", Setting: setting, Lasting: true, Err: errors.Unwrap(err),
+		Code: "invalid_address", Setting: setting, Lasting: true,
 		Advice: "correct BERTH_DATABASE: postgres://user:password@host:port/database?sslmode=verify-full, with special characters of the password encoded, such as %25 for %",
 	}
 	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		p.Err, p.Advice = file, "correct sslrootcert, sslcert or sslkey in BERTH_DATABASE"
 	}
-	if _, ok := errors.AsType[*url.Error](err); ok || p.Err == nil {
-		p.Err = errors.New("invalid PostgreSQL address")
+	if p.Err == nil {
+		text := "invalid PostgreSQL address"
+		if cause := errors.Unwrap(err); cause != nil {
+			if _, ok := errors.AsType[*url.Error](err); !ok {
+				text = quoted.ReplaceAllString(cause.Error(), "…")
+			}
+		}
+		p.Err = errors.New(text)
 	}
 	return p
 }
