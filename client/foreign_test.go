@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"berth"
@@ -103,7 +104,7 @@ func TestClient_ProxyRedirects_CallIsNotChanged(t *testing.T) {
 				http.Redirect(w, r, "/v2/tasks", status)
 				return
 			}
-			require.Equal(t, http.MethodPost, r.Method)
+			assert.Equal(t, http.MethodPost, r.Method)
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(`{"taskId":"t_1"}`))
 		}))

@@ -17,9 +17,9 @@ import (
 // FR6, FR7: a busy node gets its work again when it is no longer busy, and the languages as it has declared them.
 func TestNodes_Busy_WorkIsDoneLater(t *testing.T) { // A11, S8, L5
 	s := shareStack(t)
-	busyTwice := func(id, print string, args ...string) {
+	busyTwice := func(id, reply string, args ...string) {
 		file := filepath.Join(s.dir, id)
-		line := fmt.Sprintf(`echo x >>%[1]s; if [ "$(wc -l <%[1]s)" -le 2 ]; then echo "the GPU is in use" >&2; exit 75; fi; %[2]s`, file, print)
+		line := fmt.Sprintf(`echo x >>%[1]s; if [ "$(wc -l <%[1]s)" -le 2 ]; then echo "the GPU is in use" >&2; exit 75; fi; %[2]s`, file, reply)
 		s.start("berth", append([]string{"node", "--id", id, "--driver", "exec", "--exec", line}, args...),
 			append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("nodes", "node")}, s.settings...))
 		s.awaitNode(id)

@@ -5,9 +5,7 @@ package tests
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -78,14 +76,10 @@ func (c *caller) sends(text string) {
 var sources = []string{"camera", "microphone", "screen_share", "data"}
 
 // FR2: two browsers with camera, microphone and screen share, and messages, through kills of the LiveKit server and planned moves. After
-// each, both receive everything of each other again. MOVES is the number of each.
+// each, both receive everything of each other again.
 func TestConferencePage_RepeatedMoves_AllMediaReturn(t *testing.T) {
 	t.Parallel()
-	moves := 30
-	if n, err := strconv.Atoi(os.Getenv("MOVES")); err == nil {
-		moves = n
-	}
-	const number, within = "8635000003", time.Minute
+	const number, moves, within = "8635000003", 30, time.Minute
 	random := rand.New(rand.NewPCG(streamSeed(t), 1))
 	s := newStack(t, withParticipants())
 	m := s.conferences()

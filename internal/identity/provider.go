@@ -143,10 +143,11 @@ func (p *Provider) Check(ctx context.Context) error {
 	case <-ctx.Done():
 		return unreachable(settingIssuer, ctx.Err())
 	}
-	if fault := p.last.Load().fault; fault != nil {
-		return fault
+	fault := p.last.Load().fault
+	if fault == nil {
+		return nil // not the nil *Fault, which would be an error
 	}
-	return nil
+	return fault
 }
 
 // refresh returns after the next reading. Where the last one failed it does not wait for the next, which it requests: a provider that hangs

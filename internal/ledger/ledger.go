@@ -104,8 +104,7 @@ func connect(src Source) (l *Ledger, err error) {
 		return nil, berth.Invalid("database", "must begin with sqlite: or postgres://")
 	}
 	if err == nil {
-		until, stop := context.WithCancel(context.Background())
-		l.writing.until, l.writing.stop = until, stop
+		l.writing.begin()
 	}
 	return l, err
 }

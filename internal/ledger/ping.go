@@ -74,6 +74,8 @@ type writing struct {
 	stop    context.CancelFunc
 }
 
+func (w *writing) begin() { w.until, w.stop = context.WithCancel(context.Background()) }
+
 // written is the outcome of a write.
 type written struct {
 	at  time.Time
