@@ -264,7 +264,7 @@ func (s *server) replay(ctx context.Context, t berth.Task, key string) (*submitO
 
 func answer(status int, t berth.Task, w client.Waiting) *submitOutput {
 	step := t.Steps[t.StepIndex]
-	return &submitOutput{Status: status, Location: taskPath(t.ID), Body: submitAnswer{
+	return &submitOutput{Status: status, Location: location(taskPath(t.ID)), Body: submitAnswer{
 		TaskID: t.ID, Status: t.Status, Queue: step.Queue, Model: step.Model, Tier: t.Tier, Downgraded: t.Tier == berth.TierFree,
 		PollAfterMs: milliseconds(pollAfter(t, w)), EventsURL: taskPath(t.ID) + "/events", Waiting: w,
 	}}

@@ -34,7 +34,7 @@ func TestSubmitTask_ValidRequest_AcceptedWithLinks(t *testing.T) {
 	d := a.json(t)
 	id, _ := d["taskId"].(string)
 	require.True(t, strings.HasPrefix(id, "t_"), id)
-	require.Equal(t, "/v1/tasks/"+id, a.header.Get("Location"))
+	require.Equal(t, "tasks/"+id, a.header.Get("Location"))
 	require.Equal(t, "/v1/tasks/"+id+"/events", d["eventsUrl"])
 	require.Equal(t, "PENDING", d["status"])
 	require.Equal(t, "q_paid_batch", d["queue"])

@@ -94,8 +94,9 @@ func TestAccess_ResourceOfAnotherUser_LooksUnknown(t *testing.T) {
 			}
 		})
 	}
-	status, _ := s.send(http.MethodPut, "/v1/sessions/s1", mallory, map[string]any{"srcLang": "en", "tgtLang": "es"})
-	require.Equal(t, http.StatusNotFound, status)
+	status, own := s.send(http.MethodPut, "/v1/sessions/s1", mallory, map[string]any{"srcLang": "en", "tgtLang": "es"})
+	require.Equal(t, http.StatusOK, status, "a session of another user with the same id")
+	require.Equal(t, "mallory", own["userId"])
 	require.NoError(t, alice.FinalizeTurn(t.Context(), open.TurnID), "no other user has ended it")
 	require.NoError(t, alice.CancelExecution(t.Context(), execution.ExecutionID), "no other user has cancelled it")
 }

@@ -355,7 +355,7 @@ func TestNode_InvalidSettings_AreNamed(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"--exec: the exec driver needs a command":               {"--driver", "exec"},
-		`--http-url: invalid http or https URL "nowhere"`:       {"--driver", "http", "--http-url", "nowhere"},
+		`--http-url: invalid http or https URL (hidden)`:        {"--driver", "http", "--http-url", "nowhere"},
 		"--model: required with --http-openai":                  {"--driver", "http", "--http-url", "http://x", "--http-openai"},
 		"a chat model cannot run executors":                     {"--driver", "http", "--http-url", "http://x", "--http-openai", "--model", "m", "--kind", "engine"},
 		"--slots must be 1 or more":                             {"--driver", "sim", "--slots", "0"},
@@ -363,9 +363,9 @@ func TestNode_InvalidSettings_AreNamed(t *testing.T) {
 		"--sim-delay and --sim-fail-every must not be negative": {"--driver", "sim", "--sim-delay=-1s"},
 		"capabilities": {"--driver", "sim", "--capabilities", "translate:en"},
 		"nodeId":       {"--driver", "sim", "--capabilities", "translate:en-es", "--id", "n 1"},
-		"--capabilities: at least one is required":        {"--driver", "sim"},
-		`--api (BERTH_URL): invalid URL "not-a-url"`:      {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "not-a-url"},
-		`--api (BERTH_URL): invalid URL "localhost:8080"`: {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "localhost:8080"},
+		"--capabilities: at least one is required":      {"--driver", "sim"},
+		`--api (BERTH_URL): invalid URL (hidden)`:       {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "not-a-url"},
+		`--api (BERTH_URL): invalid URL localhost:8080`: {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "localhost:8080"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 		cmd := exec.CommandContext(ctx, filepath.Join("..", "bin", "berth"), append([]string{"node", "--token", "x", "--id", "n1"}, args...)...)

@@ -219,7 +219,7 @@ func keepDraft(s *stack, b *tab) {
 	b.await("the upload", `document.querySelector('.sheet figure[aria-busy="false"]') !== null`)
 	b.do(chromedp.Evaluate[chromedp.Void](`{
 		const call = window.fetch;
-		window.fetch = (url, o) => url === '/v1/tasks' && o?.method === 'POST' ? Promise.resolve(new Response('{}', { status: 401 })) : call(url, o) }`))
+		window.fetch = (url, o) => new URL(url, document.baseURI).pathname === '/v1/tasks' && o?.method === 'POST' ? Promise.resolve(new Response('{}', { status: 401 })) : call(url, o) }`))
 	b.start()
 	b.await("the sign-in", `document.querySelector('.signin') !== null`)
 	b.do(chromedp.Reload())
@@ -478,7 +478,7 @@ func (b *tab) start() int {
 	b.do(chromedp.Evaluate[chromedp.Void](`{
 		const call = (window.call ??= window.fetch);
 		window.sent = 0;
-		window.fetch = (url, o) => { if (url === '/v1/tasks' && o?.method === 'POST') window.sent++; return call(url, o) };
+		window.fetch = (url, o) => { if (new URL(url, document.baseURI).pathname === '/v1/tasks' && o?.method === 'POST') window.sent++; return call(url, o) };
 		const button = document.querySelector('form button.primary');
 		for (let i = 0; i < 3; i++) button.click() }`))
 	b.await("the reaction", `window.sent > 0 || document.querySelector('form [role="alert"].wide')?.textContent`)

@@ -194,7 +194,7 @@ func (b *tab) serveResult(taskID string, result any) {
 	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
 		window.fetched ??= window.fetch;
 		window.fetch = async (url, o) => {
-			if (String(url) === '/v1/tasks/%[1]s/events') return new Response(null, { status: 204 });
+			if (new URL(url, document.baseURI).pathname === '/v1/tasks/%[1]s/events') return new Response(null, { status: 204 });
 			const res = await window.fetched(url, o);
 			if (String(url) !== '/v1/tasks/%[1]s') return res;
 			return Response.json({ ...(await res.json()), result: %[2]s });

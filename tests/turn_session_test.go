@@ -184,7 +184,6 @@ func TestTurn_InvalidInput_RejectedWithoutEffect(t *testing.T) {
 	})
 	require.Equal(t, berth.CodeNoNode, p.Code)
 	require.Contains(t, p.Detail, "translate:en-zh", "an unsupported pair is named")
-	require.Equal(t, http.StatusNotFound, put(s.user("mallory"), "invalid-s1", "en", s.language).Status)
 
 	first := c.submit("", 0, "")
 	mallory := s.session("mallory", "invalid-s2")

@@ -252,7 +252,7 @@ func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 		_, err := c.Dispatch(t.Context(), c.id, refused)
 		require.Equal(t, berth.CodeNodeFull, problem(t, err).Code)
 	}
-	run := workflows.TurnWorkflowID(berth.DerivedID("t-", c.id, refused.RequestID)) // of the turn that was not started
+	run := workflows.TurnWorkflowID(berth.DerivedID("t-", berth.SessionKey("alice", c.id), refused.RequestID)) // of the turn that was not started
 	s.awaitEnd(run)
 	s.saveHistory("turn-refused", run)
 	a.held.Store(false)

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"berth/internal/secret"
 )
 
 // WellKnown is the path of the discovery document behind an issuer (OpenID Connect Discovery 1.0, section 4).
@@ -54,7 +56,7 @@ func (p *Provider) discover(ctx context.Context) (found Found, fault *Fault) {
 	}
 	set, err := parseKeys(body)
 	if err != nil {
-		return found, broken("keys", setting, "the identity provider publishes no JWK set", "%s: %w", address, err)
+		return found, broken("keys", setting, "the identity provider publishes no JWK set", "%s: %w", secret.Masked(address), err)
 	}
 	found.set, found.Keys, found.Unused, found.Faulty = set, set.ids(), set.unused, set.faulty
 	if len(set.keys) == 0 {
@@ -62,7 +64,7 @@ func (p *Provider) discover(ctx context.Context) (found Found, fault *Fault) {
 		if len(set.unused) > 0 {
 			reason = strings.Join(set.unused, ", ")
 		}
-		return found, broken("keys", setting, "the identity provider publishes no key that verifies tokens", "%s: %s", address, reason)
+		return found, broken("keys", setting, "the identity provider publishes no key that verifies tokens", "%s: %s", secret.Masked(address), reason)
 	}
 	return found, nil
 }
@@ -78,22 +80,23 @@ func (p *Provider) findKeys(ctx context.Context, found *Found) (address string, 
 		Issuer  string `json:"issuer"`
 		JWKSURL string `json:"jwks_uri"`
 	}
+	shown := secret.Masked(at)
 	if err := json.Unmarshal(body, &document); err != nil {
-		return "", broken("discovery", settingIssuer, "the discovery document of the identity provider is malformed", "%s: %w", at, err)
+		return "", broken("discovery", settingIssuer, "the discovery document of the identity provider is malformed", "%s: %w", shown, err)
 	}
 	found.Issuer = document.Issuer
 	switch {
 	case strings.Contains(document.Issuer, "{"): // Azure's address for all tenants
 		return "", broken("issuer", settingIssuer, "the issuer is that of all tenants of the identity provider: set the one of your tenant",
-			"%s states %q; replace the part in braces by your tenant's id", at, document.Issuer)
+			"%s states %q; replace the part in braces by your tenant's id", shown, document.Issuer)
 	case !sameIssuer(document.Issuer, p.issuer):
 		return "", broken("issuer", settingIssuer, "the identity provider states another issuer: set exactly that",
-			"%s states %q, and %s is %q", at, document.Issuer, settingIssuer, p.issuer)
+			"%s states %q, and %s is %s", shown, document.Issuer, settingIssuer, secret.Masked(p.issuer))
 	}
 	keys, err := url.Parse(document.JWKSURL)
 	if issuer, _ := url.Parse(p.issuer); err != nil || keys.Host == "" || keys.Scheme != "https" && (keys.Scheme != "http" || issuer == nil || issuer.Scheme == "https") {
 		return "", broken("keys_address", settingKeys, "the discovery document of the identity provider has no usable address of the keys",
-			"%s: jwks_uri is %q; it must begin with https://, or set %s", at, document.JWKSURL, settingKeys)
+			"%s: jwks_uri is %q; it must begin with https://, or set %s", shown, document.JWKSURL, settingKeys)
 	}
 	return document.JWKSURL, nil
 }
@@ -101,8 +104,9 @@ func (p *Provider) findKeys(ctx context.Context, found *Found) (address string, 
 // read reads a document, without a byte order mark. Its media type does not matter.
 func (p *Provider) read(ctx context.Context, found *Found, address, setting, what string) ([]byte, *Fault) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		return nil, broken("address", setting, "the address of "+what+" of the identity provider is invalid", "%w", err)
+	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" { // the error has the address
+		return nil, broken("address", setting, "the address of "+what+" of the identity provider is invalid",
+			"%s must begin with https:// and a host, with special characters encoded", secret.Masked(address))
 	}
 	req.Header.Set("Accept", "application/json")
 	res, err := p.client.Do(req)
@@ -113,9 +117,9 @@ func (p *Provider) read(ctx context.Context, found *Found, address, setting, wha
 	if date, err := http.ParseTime(res.Header.Get("Date")); err == nil {
 		found.Clock = date
 	}
-	at := address
+	at := secret.Masked(address)
 	if final := res.Request.URL.String(); final != address {
-		at += ", which redirects to " + final + ","
+		at += ", which redirects to " + secret.Masked(final) + ","
 	}
 	switch status := res.StatusCode; {
 	case status == http.StatusOK:

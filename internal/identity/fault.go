@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
+
+	"berth/internal/secret"
 )
 
 // The settings that faults name.
@@ -51,6 +54,9 @@ func broken(code, setting, summary, format string, args ...any) *Fault {
 
 // unreachable returns the fault of a request without a response.
 func unreachable(setting string, err error) *Fault {
+	if call, ok := errors.AsType[*url.Error](err); ok { // it has the address as it was set
+		err = fmt.Errorf("%s: %w", secret.Masked(call.URL), call.Err)
+	}
 	var untrusted *tls.CertificateVerificationError
 	var redirected redirectError
 	var notFound *net.DNSError

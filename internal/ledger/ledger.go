@@ -20,8 +20,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"berth"
 )
 
@@ -152,9 +150,9 @@ func sqliteName(path string, busyTimeout time.Duration, pragmas ...string) strin
 }
 
 func openPostgres(dsn string, src Source) (*Ledger, error) {
-	cfg, err := pgx.ParseConfig(dsn)
+	cfg, err := parseAddress(dsn)
 	if err != nil {
-		return nil, invalidAddress(err)
+		return nil, err
 	}
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, postgresDial)
 	connector := src.connector(*cfg)

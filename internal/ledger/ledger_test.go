@@ -21,7 +21,10 @@ func TestOpen_InvalidName_Rejected(t *testing.T) {
 		_, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
 		requireCode(t, berth.CodeInvalid, err)
 	}
-	for _, dsn := range []string{"postgres://%zz", "postgres://u:ge%zzheim@h/x", "postgres://u@h:geheim/x", "postgres://u@h/x?sslmode=geheim", "postgres://u@h/x?port=geheim"} {
+	for _, dsn := range []string{
+		"postgres://%zz", "postgres://u:ge%zzheim@h/x", "postgres://u@h:geheim/x", "postgres://u@h/x?sslmode=geheim", "postgres://u@h/x?port=geheim",
+		"postgres://u:x@geheim@h/x", "postgres://u:x@geheim/y@h/x", "postgres://u:x y@geheim/x",
+	} {
 		_, err := Open(t.Context(), dsn, slog.New(slog.DiscardHandler))
 		problem := Diagnose(err)
 		require.NotNil(t, problem, "%v", err)

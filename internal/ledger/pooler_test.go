@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"berth"
@@ -108,4 +109,24 @@ func TestConnector_PoolerSwitchedToPromotedStandby_FoundWithoutRestart(t *testin
 	primary.Kill()
 	standby.Promote(t)
 	fill4()
+}
+
+// PgBouncer refuses with one SQLSTATE, whatever the cause.
+func TestDiagnose_RefusalsOfPooler_NameTheCause(t *testing.T) { // FI4, FI8
+	t.Parallel()
+	s := testdb.Start(t)
+	_, err := Open(t.Context(), testdb.StartPooler(t, s).URL("berht"), slog.New(slog.DiscardHandler))
+	require.Equal(t, "no_database", Diagnose(err).Code, "%v", err)
+	for text, code := range map[string]string{
+		"SASL authentication failed": "login_refused", "no such user: bert": "login_refused", "no such database: berht": "no_database",
+		"unsupported startup parameter: search_path":                          "unknown_parameter",
+		"server login has been failing, try again later (server_login_retry)": "starting",
+		"pgbouncer cannot connect to server":                                  "starting",
+		"no more connections allowed (max_client_conn)":                       "too_many_connections",
+		"invalid length of startup packet":                                    "unreachable",
+	} {
+		p := Diagnose(&pgconn.PgError{Severity: "FATAL", Code: "08P01", Message: text})
+		require.NotNil(t, p, text)
+		require.Equal(t, code, p.Code, text)
+	}
 }

@@ -14,7 +14,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -114,6 +116,25 @@ var problems = map[string]Problem{
 	"57P03":      {Code: "starting", Setting: setting, Advice: "the server starts or recovers and accepts no connections yet"},
 }
 
+// statePooler is the SQLSTATE of every refusal by PgBouncer, and poolerRefusals have the state that a server would give, by words of PgBouncer.
+const statePooler = "08P01"
+
+var poolerRefusals = []struct{ text, state string }{
+	{"authentication failed", "28"},
+	{"no such user", "28"},
+	{"no such database", "3D000"},
+	{"does not exist", "3D000"},
+	{"does not allow connections", "3D000"},
+	{"is disabled", "3D000"},
+	{"unsupported startup parameter", "42704"},
+	{"no more connections allowed", stateTooMany},
+	{"too many connections", stateTooMany},
+	{"query_wait_timeout", "40"},
+	{"server login has been failing", "57P03"},
+	{"cannot connect to server", "57P03"},
+	{"server conn crashed", "57"},
+}
+
 // pooler is a proxy that assigns transactions to connections and was not recognised.
 var pooler = Problem{
 	Code: "pooler", Setting: setting, Lasting: true,
@@ -123,19 +144,33 @@ var pooler = Problem{
 // quoted is a part of an address in the error of the driver. It may be one of a password.
 var quoted = regexp.MustCompile(`"[^"]*"|` + "`[^`]*`" + `|'[^']*'`)
 
+// parseAddress reads the address of a PostgreSQL database. One with a second @ is that of a password which is not encoded: a part of it would be
+// looked up as the name of a host.
+func parseAddress(dsn string) (*pgx.ConnConfig, error) {
+	if before, _, _ := strings.Cut(dsn, "?"); strings.Count(dsn, "@") > 1 || strings.ContainsFunc(before, unicode.IsSpace) {
+		return nil, invalidAddress(nil)
+	}
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, invalidAddress(err)
+	}
+	return cfg, nil
+}
+
 // invalidAddress returns the problem of an address that the driver does not accept. The error of the driver has the address; its cause has
 // parts of it in quotes.
 func invalidAddress(err error) error {
 	p := &Problem{
 		Code: "invalid_address", Setting: setting, Lasting: true,
-		Advice: "correct BERTH_DATABASE: postgres://user:password@host:port/database?sslmode=verify-full, with special characters of the password encoded, such as %25 for %",
+		Advice: "correct BERTH_DATABASE: postgres://user:password@host:port/database?sslmode=verify-full, with special characters of the password encoded, such as %40 for @ and %25 for %",
 	}
 	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		p.Err, p.Advice = file, "correct sslrootcert, sslcert or sslkey in BERTH_DATABASE"
 	}
 	if p.Err == nil {
 		text := "invalid PostgreSQL address"
-		if cause := errors.Unwrap(err); cause != nil {
+		if err != nil && errors.Unwrap(err) != nil {
+			cause := errors.Unwrap(err)
 			if _, ok := errors.AsType[*url.Error](err); !ok {
 				text = quoted.ReplaceAllString(cause.Error(), "…")
 			}
@@ -165,6 +200,11 @@ func Diagnose(err error) *Problem {
 		return known(unverifiable)
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		for _, refusal := range poolerRefusals {
+			if pg.Code == statePooler && strings.Contains(pg.Message, refusal.text) {
+				return known(problems[refusal.state])
+			}
+		}
 		for _, state := range []string{pg.Code, pg.Code[:min(2, len(pg.Code))]} {
 			if p, ok := problems[state]; ok {
 				return known(p)

@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"berth/internal/secret"
 )
 
@@ -78,9 +76,9 @@ func (c connector) current() (now credentials, err error) {
 		if dsn, err = c.from.Address(); err != nil {
 			return now, err
 		}
-		cfg, parseErr := pgx.ParseConfig(dsn)
-		if parseErr != nil { // the error has the address
-			return now, c.from.address().Invalid("invalid PostgreSQL address")
+		cfg, parseErr := parseAddress(dsn)
+		if parseErr != nil {
+			return now, c.from.address().Invalid("invalid PostgreSQL address; special characters of the password must be encoded, such as %%40 for @")
 		}
 		now = credentials{cfg.User, cfg.Password}
 	}
