@@ -46,7 +46,7 @@ test: ## Run all tests on real servers, those of packages with the race detector
 
 .PHONY: test-stack test-lua test-units test-dev test-deploy test-page
 test-stack:
-	$(GO) test -parallel 4 -timeout 20m ./tests
+	$(GO) test -parallel 4 -timeout 30m ./tests
 
 # The packages that take longest are first, so that the others run beside them.
 test-units:
