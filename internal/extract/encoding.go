@@ -43,7 +43,7 @@ func decode(content []byte) (string, error) {
 		if out, ok := unmarkedUTF16(content); ok {
 			return out, nil
 		}
-		if mostlyText(content) {
+		if isText(content) && bytes.Count(content, []byte{0})*2 < len(content) {
 			return "", ErrNUL
 		}
 		return "", ErrUnknown
@@ -79,15 +79,25 @@ func noNUL(text string) (string, error) {
 	return text, nil
 }
 
-// mostlyText reports whether a file with NUL characters is a text otherwise.
+// isText reports whether a file without its NUL characters is a text in a known encoding.
+func isText(content []byte) bool {
+	rest := bytes.ReplaceAll(content, []byte{0}, nil)
+	if mostlyText(rest) {
+		return true
+	}
+	out, err := legacy(rest)
+	return err == nil && mostlyText([]byte(out))
+}
+
+// mostlyText reports whether nearly all characters of a file are those of texts in UTF-8.
 func mostlyText(content []byte) bool {
 	odd := 0
 	for _, r := range string(content) {
-		if r == utf8.RuneError || unicode.IsControl(r) && r != 0 && !strings.ContainsRune(blank, r) {
+		if r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune(blank, r) {
 			odd++
 		}
 	}
-	return odd*20 < len(content) && bytes.Count(content, []byte{0})*2 < len(content)
+	return odd*20 < len(content)
 }
 
 // escaped decodes the Japanese encoding of mail, which is in ASCII with escape sequences. Other texts remain as they are.
@@ -101,7 +111,7 @@ func escaped(content []byte) string {
 }
 
 // unmarkedUTF16 decodes a text that is UTF-16 without a mark. Its ASCII characters, such as spaces, have a NUL in the place of the
-// higher byte.
+// higher byte. They are most of its characters, or the file is no text in another encoding.
 func unmarkedUTF16(content []byte) (string, bool) {
 	if len(content)%2 != 0 || len(content) < 4 {
 		return "", false
@@ -117,10 +127,32 @@ func unmarkedUTF16(content []byte) (string, bool) {
 		order = xunicode.LittleEndian
 	}
 	out, ok := strictly(xunicode.UTF16(order, xunicode.IgnoreBOM), content)
-	return out, ok && !strings.ContainsFunc(out, func(r rune) bool {
+	if !ok || paired(out) || strings.ContainsFunc(out, func(r rune) bool {
 		return !unicode.IsPrint(r) && !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r)
-	})
+	}) {
+		return "", false
+	}
+	return out, 4*max(nul[0], nul[1]) > len(content) || !isText(content)
 }
+
+// paired reports whether a part of a text is ASCII of which two characters were read as one: several Chinese characters that are rare.
+func paired(text string) bool {
+	const several = 5
+	run := 0
+	for _, r := range text {
+		switch {
+		case !shownASCII(r>>8) || !shownASCII(r&0xff):
+			run = 0
+		case unicode.Is(unicode.Han, r) && !frequentSimplified[r] && !frequentTraditional[r] && !frequentJapanese[r]:
+			if run++; run == several {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func shownASCII(r rune) bool { return r >= ' ' && r <= '~' || r == '\t' || r == '\r' || r == '\n' }
 
 // nearlyUTF8 reports whether a text is UTF-8 except for few bytes, and where the first of those is.
 func nearlyUTF8(content []byte) (at int, nearly bool) {

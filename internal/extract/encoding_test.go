@@ -1,6 +1,8 @@
 package extract
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +28,9 @@ var (
 	spanish     = "Señor, ¿habla español? ¡Sí! Años de experiencia: 5"
 	portuguese  = "Programação de sistemas: não há exigência de diploma"
 	swedish     = "Vi söker en Go-utvecklare på Södermalm, med års erfarenhet"
+	russian     = "Инженер Go, знание Redis и опыт работы от трёх лет"
+	hindi       = "गो इंजीनियर, पाँच वर्ष का अनुभव"
+	arabic      = "مهندس برمجيات، خبرة خمس سنوات"
 	english     = "It’s a “smart” quote — and a • bullet…"
 )
 
@@ -45,8 +50,8 @@ func TestText_EachEncoding_IsConvertedOrNamed(t *testing.T) { // FU1
 	}{
 		"UTF-16LE":          {utf16(xunicode.LittleEndian, xunicode.UseBOM), []string{chinese, koreanOne, english, "x", "高级", "🙂 Go"}},
 		"UTF-16BE":          {utf16(xunicode.BigEndian, xunicode.UseBOM), []string{chinese, koreanOne, english, "x", "高级"}},
-		"UTF-16LE, no mark": {utf16(xunicode.LittleEndian, xunicode.IgnoreBOM), []string{chinese, koreanOne, english, "Go 🙂", "MZ", "GIF89a"}},
-		"UTF-16BE, no mark": {utf16(xunicode.BigEndian, xunicode.IgnoreBOM), []string{chinese, koreanOne, english, "Go 🙂", "MZ", "GIF89a"}},
+		"UTF-16LE, no mark": {utf16(xunicode.LittleEndian, xunicode.IgnoreBOM), []string{chinese, traditional, japaneseOne, koreanOne, english, russian, hindi, arabic, "Go 🙂", "MZ", "GIF89a", "高级工程师 镕铁", "第一天 开始 Go", "═════ • Go, Redis"}},
+		"UTF-16BE, no mark": {utf16(xunicode.BigEndian, xunicode.IgnoreBOM), []string{chinese, traditional, japaneseOne, koreanOne, english, russian, hindi, arabic, "Go 🙂", "MZ", "GIF89a", "高级工程师 镕铁", "第一天 开始 Go", "═════ • Go, Redis"}},
 		"UTF-32LE":          {utf32.UTF32(utf32.LittleEndian, utf32.UseBOM), []string{chinese, english}},
 		"UTF-32BE":          {utf32.UTF32(utf32.BigEndian, utf32.UseBOM), []string{chinese, english}},
 		"GB18030":           {simplifiedchinese.GB18030, []string{chinese, "后端工程师", "个人简历\r\n姓名：陈小明", "高级 Go 工程师", "GIF89a 后端工程师", strings.Repeat(chinese, 100), "\ufeff" + chinese}},
@@ -86,11 +91,37 @@ func TestText_EncodingIsNotCertain_IsRefused(t *testing.T) { // FU1
 		"half a pair, UTF-16": {[]byte("\xff\xfe\x00\xd8a\x00"), "the file is damaged"},
 		"NUL":                 {[]byte("Go\x00engineer"), "the text contains NUL characters"},
 		"NUL, UTF-16":         {[]byte("\xff\xfea\x00\x00\x00b\x00"), "the text contains NUL characters"},
+		"NUL, even length":    {[]byte("Anna Bauer\x00 cook, ten years in hotels."), "the text contains NUL characters"},
+		"NUL, at the end":     {[]byte(strings.Repeat("Name: Anna\nCity: Graz\n", 30) + "\x00\x00"), "the text contains NUL characters"},
+		"NUL, four bytes":     {[]byte("abc\x00"), "the text contains NUL characters"},
+		"NUL between fields":  {[]byte("name\x00value\x00others\x00"), "the text contains NUL characters"},
+		"NUL, Windows-1252":   {encode(t, charmap.Windows1252, "K\u00f6chin\x00 in Z\u00fcrich und K\u00f6ln, f\u00fcr \u00fcber zehn Jahre!!"), "the text contains NUL characters"},
+		"NUL, GB18030":        {encode(t, simplifiedchinese.GB18030, "高级工程师\x00，熟悉微服务的设计 "), "the text contains NUL characters"},
+		"UTF-16 in a log":     {append([]byte("the first start of the log\n\n"), encode(t, xunicode.UTF16(xunicode.LittleEndian, xunicode.IgnoreBOM), english+english)...), "neither text nor"},
 		"binary":              {[]byte{0, 1, 2, 3}, "neither text nor"},
 		"random":              {[]byte("\x8f\x00\x91\xfe\x00\x00\x07\x81\x93\xa0\x00\x02"), "neither text nor"},
 	} {
 		out, err := read(c.content, 1000)
 		require.ErrorContains(t, err, c.want, "%s %q", name, out)
+	}
+}
+
+// A NUL between the characters of a text never makes others of them.
+func TestText_NULInUTF8_IsRefused(t *testing.T) { // FU1
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, text := range []string{
+		chinese, traditional, japaneseOne, koreanOne, french, german, spanish, portuguese, swedish, english, russian, hindi, arabic,
+		"Μηχανικός λογισμικού, πέντε χρόνια", "מהנדס תוכנה, חמש שנים", "วิศวกรซอฟต์แวร์ ห้าปี", "Kỹ sư phần mềm, năm năm", "Ten years of Go, Redis, SQL\n", "🙂🙃 Go 👩‍💻 Redis 🚀🚀",
+	} {
+		for range 400 {
+			characters := []rune(text)
+			for range 1 + random.IntN(5) {
+				characters = slices.Insert(characters, random.IntN(len(characters)+1), 0)
+			}
+			out, err := read([]byte(string(characters)), 1000)
+			require.ErrorIs(t, err, ErrNUL, "%q %q", string(characters), out)
+		}
 	}
 }
 

@@ -298,6 +298,9 @@ func (m *mailReader) text(b []byte, kind string, params map[string]string) (stri
 			return "", err
 		}
 	}
+	if _, err := noNUL(decoded); err != nil {
+		return "", err
+	}
 	start := strings.TrimLeft(decoded, blank)
 	var out string
 	var err error

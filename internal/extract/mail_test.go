@@ -164,6 +164,7 @@ func TestText_MailAsProgramsWriteIt_NoTextIsLost(t *testing.T) { // FU1
 		"encrypted":                  {parted("multipart/encrypted", "Content-Type: application/pgp-encrypted\n\nVersion: 1"), "the message is encrypted: save it without encryption"},
 		"encrypted with S/MIME":      {plain("Content-Type: application/pkcs7-mime; name=smime.p7m\n", "x"), "the message is encrypted"},
 		"only a page of images":      {plain("Content-Type: text/html\n", "<img src=x>"), "the message contains no text"},
+		"NUL in Base64":              {plain("Content-Transfer-Encoding: base64\n", "SGVsbABvIHlvdQ==\n"), "the text contains NUL characters"},
 		"cut off in a line":          {strings.TrimSuffix(parted("multipart/mixed", text+"Hello"), "\n--=_b--\n"), "the file is damaged or incomplete"},
 	} {
 		out, err := read([]byte(c.source), 2000)
