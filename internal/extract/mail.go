@@ -86,10 +86,13 @@ func mail(content []byte, limit int) (string, error) {
 			content = content[:length]
 		}
 	}
-	m := &mailReader{limit: limit}
+	m := &mailReader{source: content, limit: limit}
 	var all []string
 	for _, source := range messages(content) {
 		text, err := m.message(source, 0)
+		if m.damaged {
+			return "", ErrDamaged
+		}
 		if err != nil {
 			return "", err
 		}
@@ -140,12 +143,13 @@ func unstuffed(source []byte) []byte { return stuffed.ReplaceAll(source, []byte(
 
 // mailReader reads messages.
 type mailReader struct {
+	source       []byte
 	limit, size  int
 	parts, texts int
 	attached     []string
 	times        map[string]int
-	// cutOff: a part has no end. outlook, encrypted: what a message without text has.
-	cutOff, outlook, encrypted bool
+	// cutOff: a part has no end. damaged: it ends within a group of Base64. outlook, encrypted: what a message without text has.
+	cutOff, damaged, outlook, encrypted bool
 }
 
 // reason is why there is no text.
@@ -234,7 +238,8 @@ func (m *mailReader) part(p piece) (string, error) {
 	case strings.HasPrefix(kind, "multipart/"):
 		parts, closed := partsOf(p.body, params["boundary"])
 		if len(parts) == 0 { // which no program wrote as multipart
-			parts, closed = partsOf(transferred(p.body, coding), params["boundary"])
+			body, _ := transferred(p.body, coding)
+			parts, closed = partsOf(body, params["boundary"])
 		}
 		m.encrypted = m.encrypted || kind == "multipart/encrypted"
 		if m.cutOff = m.cutOff || !closed; len(parts) > 0 {
@@ -242,7 +247,8 @@ func (m *mailReader) part(p piece) (string, error) {
 		}
 		return m.text(p.body, "text/plain", params)
 	case kind == "message/rfc822" || kind == "message/global":
-		text, err := m.message(bytes.TrimLeft(transferred(p.body, coding), "\n"), p.depth+1)
+		body := m.decoded(p.body, coding)
+		text, err := m.message(bytes.TrimLeft(body, "\n"), p.depth+1)
 		return "Forwarded message:\n" + text, err
 	case disposition == "attachment" && !p.root, !isTextual(kind):
 		m.outlook = m.outlook || strings.HasSuffix(kind, "ms-tnef") || strings.EqualFold(name, "winmail.dat")
@@ -252,7 +258,17 @@ func (m *mailReader) part(p piece) (string, error) {
 		}
 		return "", nil
 	}
-	return m.text(transferred(p.body, coding), kind, params)
+	return m.text(m.decoded(p.body, coding), kind, params)
+}
+
+// decoded undoes the encoding of a part for its transfer, and notes whether the file ends within it: a single letter encodes nothing, and
+// others without padding are whole at the end of a line only.
+func (m *mailReader) decoded(body []byte, coding string) []byte {
+	out, left := transferred(body, coding)
+	if left > 0 && bytes.HasSuffix(m.source, body) {
+		m.damaged = m.damaged || left == 1 || !bytes.HasSuffix(body, []byte("\n"))
+	}
+	return out
 }
 
 // isTextual reports whether a part of this media type is shown as text.

@@ -131,6 +131,17 @@ func TestText_MailAsProgramsWriteIt_NoTextIsLost(t *testing.T) { // FU1
 		"Base64 with a footer":     {plain("Content-Transfer-Encoding: base64\n", "SGVsbG8g\nWm/Dqw==\n____________\nList info\n"), "Hello Zoë\n____________\nList info"},
 		"Base64, lines apart":      {plain("Content-Transfer-Encoding: BASE64\n", "SGVsbG8g\n\nWm/Dqw\n"), "Hello Zoë"},
 		"Base64, a footer, no end": {plain("Content-Transfer-Encoding: base64 \n", "SGVsbG8g\n\nUnsubscribe: x\n"), "Hello\n\nUnsubscribe: x"},
+		"Base64 in blocks":         {plain("Content-Transfer-Encoding: base64\n", "RGFzIGlzdCBlaW4gVGV4dC4=\nTm9jaCBlaW5lci4=  \t\nWm/Dqw==\n"), "Das ist ein Text.Noch einer.Zoë"},
+		"Base64 blocks in a line":  {plain("Content-Transfer-Encoding: base64\n", "RGFzIGlzdCBl\n aW4g\tVGV4dA== IFR3bw==IQ==\nTm9jaCBlaW5lcg==\n\nRegards Ada\n"), "Das ist ein Text Two!Noch einer\n\nRegards Ada"},
+		"Base64 folded by spaces":  {plain("Content-Transfer-Encoding: base64\n", "RGFzIGlzdCBlaW4g VGV4dC4gTm9jaCBl aW5lci4=\n"), "Das ist ein Text. Noch einer."},
+		"Base64 folded by tabs":    {plain("Content-Transfer-Encoding: base64\n", "RGFzIGlzdCBlaW4g\tVGV4dC4gTm9jaCBl\naW5lci4=\n"), "Das ist ein Text. Noch einer."},
+		"Base64, lines indented":   {plain("Content-Transfer-Encoding: base64\n", "  RGFzIGlzdCBlaW4g\n\tVGV4dC4gTm9jaCBl\n aW5lci4=\n"), "Das ist ein Text. Noch einer."},
+		"Base64, far apart":        {plain("Content-Transfer-Encoding: base64\n", "RGFzIGlzdCBlaW4gVGV4dC4g\n\n\nTm9jaCBlaW5lci4=\n\n\nUnsubscribe: https://lists.example.org/o/Tm9jaCBlaW5lci4\n"), "Das ist ein Text. Noch einer.\n\nUnsubscribe: https://lists.example.org/o/Tm9jaCBlaW5lci4"},
+		"Base64, foreign letters":  {plain("Content-Transfer-Encoding: base64\n", "RGFzIGlzdCBlaW4g\nVGV4dC4g*Tm9jaCBl\naW5!lci4=\n"), "Das ist ein Text. Noch einer."},
+		"Base64, lines marked":     {plain("Content-Transfer-Encoding: base64\n", "RGFzIGlzdCBlaW4g!\n VGV4dC4gTm9jaCBl!\n aW5lci4=\n"), "Das ist ein Text. Noch einer."},
+		"Base64, a footer of one":  {plain("Content-Transfer-Encoding: base64\n", "SGVsbG8=\nUnsubscribe\n"), "Hello\nUnsubscribe"},
+		"Base64, footer in words":  {plain("Content-Transfer-Encoding: base64\n", "SGVsbG8g\nWm/Dqw==\n\nSent by the list Go Jobs\nhttps://lists.example.org/mailman/listinfo/go\njobs@example.org\n\nMcDonald GmbH 2026\n"), "Hello Zoë\n\nSent by the list Go Jobs\nhttps://lists.example.org/mailman/listinfo/go\njobs@example.org\n\nMcDonald GmbH 2026"},
+		"words, not Base64":        {plain("Content-Transfer-Encoding: base64\n", "This is plain text\nand so is this\n"), "This is plain text\nand so is this"},
 		"not Base64 at all":        {plain("Content-Transfer-Encoding: base64\n", "Hello, this is plain.\n"), "Hello, this is plain."},
 		"quoted, lower case":       {plain("Content-Transfer-Encoding: Quoted-Printable\nContent-Type: text/plain; charset=utf-8\n", "Zo=c3=ab"), "Zoë"},
 		"quoted, a soft end":       {plain("Content-Transfer-Encoding: quoted-printable\n", "Hel=  \nlo=\n"), "Hello"},
@@ -141,6 +152,7 @@ func TestText_MailAsProgramsWriteIt_NoTextIsLost(t *testing.T) { // FU1
 
 		// Boundaries.
 		"no last boundary":        {strings.TrimSuffix(parted("multipart/mixed", text+"Hello"), "\n--=_b--\n") + "\n", "Hello"},
+		"no padding, closed":      {strings.TrimSuffix(parted("multipart/mixed", "Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\nSGVsbG8"), "\n"), "Hello"},
 		"no boundary in the type": {strings.Replace(parted("multipart/mixed", text+"Hello"), "; boundary=\"=_b\"", "", 1), "Hello"},
 		"another in the type":     {strings.Replace(parted("multipart/mixed", text+"Hello"), "; boundary=\"=_b\"", "; boundary=other", 1), "Hello"},
 		"no parts":                {plain("Content-Type: multipart/mixed; boundary=b\n", "Hello\n"), "Hello"},
@@ -165,6 +177,10 @@ func TestText_MailAsProgramsWriteIt_NoTextIsLost(t *testing.T) { // FU1
 		"encrypted with S/MIME":      {plain("Content-Type: application/pkcs7-mime; name=smime.p7m\n", "x"), "the message is encrypted"},
 		"only a page of images":      {plain("Content-Type: text/html\n", "<img src=x>"), "the message contains no text"},
 		"NUL in Base64":              {plain("Content-Transfer-Encoding: base64\n", "SGVsbABvIHlvdQ==\n"), "the text contains NUL characters"},
+		"cut off in Base64":          {plain("Content-Transfer-Encoding: base64\n", "SGVsbG8gWm/Dqw==\nSGVsbG8gWm/Dq"), "the file is damaged or incomplete"},
+		"cut off in Base64, a line":  {plain("Content-Transfer-Encoding: base64\n", "SGVsbG8g\nWm/Dq\n"), "the file is damaged or incomplete"},
+		"cut off in three letters":   {plain("Content-Transfer-Encoding: base64\n", "SGVsbG8g\nWm/"), "the file is damaged or incomplete"},
+		"cut off in a part, Base64":  {strings.TrimSuffix(parted("multipart/mixed", text+"Hello", "Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\nSGVsbG8gW"), "\n--=_b--\n") + "\n", "the file is damaged or incomplete"},
 		"cut off in a line":          {strings.TrimSuffix(parted("multipart/mixed", text+"Hello"), "\n--=_b--\n"), "the file is damaged or incomplete"},
 	} {
 		out, err := read([]byte(c.source), 2000)

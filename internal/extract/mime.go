@@ -2,7 +2,6 @@ package extract
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/hex"
 	"regexp"
 	"strings"
@@ -103,65 +102,17 @@ func partsOf(body []byte, boundary string) (parts [][]byte, closed bool) {
 	return parts, closed
 }
 
-// transferred undoes the encoding of a body for its transfer. What cannot be decoded remains as it is.
-func transferred(body []byte, coding string) []byte {
+// transferred undoes the encoding of a body for its transfer, with the letters that Base64 has left. What cannot be decoded remains as it is.
+func transferred(body []byte, coding string) (out []byte, left int) {
 	coding, _, _ = strings.Cut(strings.ToLower(coding), ";")
 	switch strings.TrimSpace(coding) {
 	case "base64":
 		return unbase64(body)
 	case "quoted-printable":
-		return unquoted(body)
+		return unquoted(body), 0
 	}
-	return body
+	return body, 0
 }
-
-// wrapped is a length of lines that only encoded data have.
-const wrapped = 60
-
-// unbase64 decodes Base64, and leaves what programs append to it, such as the footer of a mailing list.
-func unbase64(body []byte) []byte {
-	var data []byte
-	rest := body
-	for len(rest) > 0 {
-		end := lineEnd(rest)
-		line := bytes.TrimSpace(rest[:end])
-		letters := bytes.Map(base64Letter, line)
-		foreign := len(letters) < len(bytes.TrimRight(line, "="))
-		if foreign && (len(line) < wrapped || bytes.ContainsAny(line, " \t")) ||
-			len(line) == 0 && len(data) > 0 && bytes.ContainsFunc(rest, foreignToBase64) {
-			break
-		}
-		data = append(data, letters...)
-		rest = rest[end:]
-		if bytes.HasSuffix(line, []byte("=")) {
-			break
-		}
-	}
-	out := make([]byte, base64.RawStdEncoding.DecodedLen(len(data)))
-	n, err := base64.RawStdEncoding.Decode(out, data[:len(data)-len(data)%4])
-	if err != nil {
-		return body
-	}
-	if tail := len(data) % 4; tail > 1 {
-		last, err := base64.RawStdEncoding.DecodeString(string(data[len(data)-tail:]))
-		if err == nil {
-			n += copy(out[n:], last)
-		}
-	}
-	if len(bytes.TrimSpace(rest)) > 0 {
-		return append(append(out[:n], '\n'), rest...)
-	}
-	return out[:n]
-}
-
-func base64Letter(r rune) rune {
-	if r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '+' || r == '/') {
-		return r
-	}
-	return -1
-}
-
-func foreignToBase64(r rune) bool { return base64Letter(r) < 0 && r != '=' && r != '\n' && r != '\r' }
 
 // unquoted decodes the quoted-printable encoding (RFC 2045, 6.7), in which an equals sign that encodes nothing is one.
 func unquoted(body []byte) []byte {
@@ -263,7 +214,7 @@ func headerText(value, label string) string {
 		}
 		text := []byte(value[at[6]:at[7]])
 		if strings.EqualFold(value[at[4]:at[5]], "b") {
-			text = unbase64(text)
+			text, _ = unbase64(text)
 		} else {
 			text = unquoted(bytes.ReplaceAll(text, []byte("_"), []byte(" ")))
 		}
