@@ -30,8 +30,6 @@ var (
 	notShown = elements(`audio canvas datalist iframe noembed noframes noscript object script style svg template title video`)
 	// void are elements without an end (HTML, 13.1.2).
 	void = elements(`area base br col embed hr img input link meta source track wbr`)
-	// implied are elements whose end may be left out.
-	implied = elements(`dd dt li optgroup option p tbody td tfoot th thead tr`)
 	// blocks are elements whose text is on lines of its own.
 	blocks = elements(`address article aside blockquote body center dd details dialog dir div dl dt fieldset figcaption figure footer form
 		h1 h2 h3 h4 h5 h6 header hr html legend li main menu nav ol optgroup option p pre search section summary table tbody tfoot thead
@@ -150,115 +148,6 @@ func html(page string, limit int, fragment bool) (string, error) {
 		}
 		if w.Len() > limit {
 			return "", ErrTooLong
-		}
-	}
-}
-
-// htmlWriter collects the text of a page.
-type htmlWriter struct {
-	strings.Builder
-	keepLines bool
-	pre       int
-	space     bool // white space that has not been written yet
-	// hidden is the name of the element that is not shown, and depth the number of those of this name within it.
-	hidden string
-	depth  int
-	// inner is the number of blocks within a hidden element whose end may be implied.
-	inner int
-}
-
-func (w *htmlWriter) start(z *htmltoken.Tokenizer, closed bool) {
-	tag, more := z.TagName()
-	name := string(tag)
-	if implied[w.hidden] && w.inner == 0 && (name == w.hidden || w.hidden == "p" && blocks[name]) {
-		w.hidden = ""
-	}
-	if w.hidden != "" {
-		if name == w.hidden && !closed {
-			w.depth++
-		}
-		if blocks[name] && !implied[name] && !void[name] {
-			w.inner++
-		}
-		return
-	}
-	hides := notShown[name]
-	for more && !hides {
-		var key, value []byte
-		key, value, more = z.TagAttr()
-		style := strings.ReplaceAll(strings.ToLower(string(value)), " ", "")
-		hides = !void[name] && (string(key) == "hidden" ||
-			string(key) == "style" && (strings.Contains(style, "display:none") || strings.Contains(style, "visibility:hidden")))
-	}
-	switch {
-	case hides && !closed:
-		w.hidden, w.depth, w.inner = name, 1, 0
-	case name == "br":
-		w.newline()
-	case name == "td", name == "th":
-		if w.Len() > 0 && !strings.HasSuffix(w.String(), "\n") {
-			w.WriteByte('\t')
-		}
-		w.space = false
-	case name == "pre" || name == "textarea":
-		w.pre++
-		w.block(name)
-	default:
-		w.block(name)
-	}
-}
-
-func (w *htmlWriter) end(name string) {
-	if w.hidden != "" && blocks[name] && !implied[name] {
-		if w.inner--; w.inner < 0 && implied[w.hidden] {
-			w.hidden = ""
-		}
-	}
-	if w.hidden != "" {
-		if name == w.hidden {
-			if w.depth--; w.depth == 0 {
-				w.hidden = ""
-			}
-		}
-		return
-	}
-	if name == "pre" || name == "textarea" {
-		w.pre = max(0, w.pre-1)
-	}
-	w.block(name)
-}
-
-func (w *htmlWriter) block(name string) {
-	if blocks[name] && w.Len() > 0 && !strings.HasSuffix(w.String(), "\n") {
-		w.newline()
-	}
-}
-
-func (w *htmlWriter) newline() {
-	w.WriteByte('\n')
-	w.space = false
-}
-
-// text writes text of which white space is one space, and none at the beginning of a line.
-func (w *htmlWriter) text(s string) {
-	if w.hidden != "" {
-		return
-	}
-	for _, r := range s {
-		switch {
-		case r == '\u00a0':
-			w.space = true
-		case w.pre > 0, w.keepLines && r == '\n':
-			w.space = false
-			w.WriteRune(r)
-		case r == ' ', r == '\t', r == '\n', r == '\r', r == '\f':
-			w.space = true
-		default:
-			if w.space && w.Len() > 0 && !strings.HasSuffix(w.String(), "\n") && !strings.HasSuffix(w.String(), "\t") {
-				w.WriteByte(' ')
-			}
-			w.space = false
-			w.WriteRune(r)
 		}
 	}
 }
