@@ -307,6 +307,9 @@ func (m *mailReader) multipart(p piece, kind string, parts [][]byte) (string, er
 
 // text returns the text of a part, which is in the encoding that the message states.
 func (m *mailReader) text(b []byte, kind string, params map[string]string) (string, error) {
+	if isUTF7(params["charset"]) && bytes.IndexByte(b, '+') >= 0 {
+		return "", Reason("the message is in UTF-7, which is not supported: save its text as UTF-8")
+	}
 	decoded, ok := labelled(b, params["charset"])
 	if !ok {
 		var err error

@@ -148,6 +148,18 @@ func TestText_MailAsProgramsWriteIt_NoTextIsLost(t *testing.T) { // FU1
 		"quoted, an open end":      {plain("Content-Transfer-Encoding: quoted-printable\n", "Hello="), "Hello"},
 		"quoted, 8 bits":           {plain("Content-Transfer-Encoding: quoted-printable\n", "Zoë =E4=BD=A0"), "Zoë 你"},
 		"quoted, no code":          {plain("Content-Transfer-Encoding: quoted-printable\n", "a = b, x=zz, 5=4"), "a = b, x=zz, 5=4"},
+		"uuencoded":                {plain("Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: x-uuencode\n", "begin 644 a.txt\n.:&5L;&\\@=V]R;&3#JPH \n`\nend\n"), "hello worldë"},
+		"uuencoded, spaces cut":    {plain("Content-Transfer-Encoding: UUENCODE\n", "See:\nbegin 644 a\n#86)C\n\"86(\n!80\n`\nend\n-- \nAda\n"), "See:\nabcaba\n--\nAda"},
+		"uuencoded, not at all":    {plain("Content-Transfer-Encoding: x-uue\n", "begin at nine, end at ten\n"), "begin at nine, end at ten"},
+		"UTF-7, but ASCII":         {plain("Content-Type: text/plain; charset=utf-7\n", "Hello\n"), "Hello"},
+		"declared as cp850":        {plain("Content-Type: text/plain; charset=cp850\n", "Ing\x82nieur \x85 Z\x81rich"), "Ingénieur à Zürich"},
+		"declared as IBM437":       {plain("Content-Type: text/plain; charset=\"IBM437\"\n", "Ing\x82nieur \x85 Z\x81rich"), "Ingénieur à Zürich"},
+		"declared as cp852":        {plain("Content-Type: text/plain; charset=cp852\n", "P\xfdijdu v pond\xd8l\xa1"), "Přijdu v pondělí"},
+		"declared as IBM866":       {plain("Content-Type: text/plain; charset=ibm-866\n", "\x88\xad\xa6\xa5\xad\xa5\xe0"), "Инженер"},
+		"declared as mac":          {plain("Content-Type: text/plain; charset=x-mac-roman\n", "Z\x9frich"), "Zürich"},
+		"declared as cp1250":       {plain("Content-Type: text/plain; charset=cp-1250\n", "P\xf8ijdu"), "Přijdu"},
+		"declared as Latin 10":     {plain("Content-Type: text/plain; charset=iso-8859-16\n", "Rom\xe2n\xe3, \xbai"), "Română, și"},
+		"declared as UTF-32":       {plain("Content-Type: text/plain; charset=utf-32be\nContent-Transfer-Encoding: base64\n", "AAAAWgAAAG8AAADr\n"), "Zoë"},
 		"an unknown encoding":      {plain("Content-Transfer-Encoding: 8-bit\n", "Zoë"), "Zoë"},
 
 		// Boundaries.
@@ -181,6 +193,9 @@ func TestText_MailAsProgramsWriteIt_NoTextIsLost(t *testing.T) { // FU1
 		"cut off in Base64, a line":  {plain("Content-Transfer-Encoding: base64\n", "SGVsbG8g\nWm/Dq\n"), "the file is damaged or incomplete"},
 		"cut off in three letters":   {plain("Content-Transfer-Encoding: base64\n", "SGVsbG8g\nWm/"), "the file is damaged or incomplete"},
 		"cut off in a part, Base64":  {strings.TrimSuffix(parted("multipart/mixed", text+"Hello", "Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\nSGVsbG8gW"), "\n--=_b--\n") + "\n", "the file is damaged or incomplete"},
+		"in UTF-7":                   {plain("Content-Type: text/plain; charset=utf-7\n", "Hallo +AOQ-hnlich\n"), "the message is in UTF-7, which is not supported: save its text as UTF-8"},
+		"a part in UTF-7":            {parted("multipart/mixed", text+"Hello", "Content-Type: text/html; charset=\"unicode-1-1-UTF-7\"\n\n+AOQ-"), "the message is in UTF-7"},
+		"uuencoded, cut off":         {plain("Content-Transfer-Encoding: x-uuencode\n", "begin 644 a\n#86)C\n#86"), "the file is damaged or incomplete"},
 		"cut off in a line":          {strings.TrimSuffix(parted("multipart/mixed", text+"Hello"), "\n--=_b--\n"), "the file is damaged or incomplete"},
 	} {
 		out, err := read([]byte(c.source), 2000)
@@ -204,7 +219,8 @@ func TestText_MailFields_DecodedWherePossible(t *testing.T) { // FU1
 		"=?x-unknown?Q?a=62?=":                                 "ab",
 		"Zoë":                                                  "Zoë",
 		"\xb9\xa4\xb3\xcc\xca\xa6\xbe\xad\xd1\xe9":             "工程师经验",
-		"a =?= b": "a =?= b",
+		"=?utf-8?Q?a=00b?=":                                    "ab",
+		"a =?= b":                                              "a =?= b",
 	} {
 		out, err := read([]byte("MIME-Version: 1.0\nSubject: "+field+"\n\nHello"), 1000)
 		require.NoError(t, err, "%q", field)

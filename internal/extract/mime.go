@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/net/html/charset"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/simplifiedchinese"
 )
@@ -102,7 +101,7 @@ func partsOf(body []byte, boundary string) (parts [][]byte, closed bool) {
 	return parts, closed
 }
 
-// transferred undoes the encoding of a body for its transfer, with the letters that Base64 has left. What cannot be decoded remains as it is.
+// transferred undoes the encoding of a body for its transfer, with the number of letters that are left at its end. What cannot be decoded remains as it is.
 func transferred(body []byte, coding string) (out []byte, left int) {
 	coding, _, _ = strings.Cut(strings.ToLower(coding), ";")
 	switch strings.TrimSpace(coding) {
@@ -110,6 +109,8 @@ func transferred(body []byte, coding string) (out []byte, left int) {
 		return unbase64(body)
 	case "quoted-printable":
 		return unquoted(body), 0
+	case "x-uuencode", "uuencode", "x-uue", "uue":
+		return unuuencoded(body)
 	}
 	return body, 0
 }
@@ -148,7 +149,7 @@ func hexByte(high, low byte) (byte, bool) {
 // labelled decodes a text in the encoding that its label states, if it can be that.
 func labelled(b []byte, label string) (string, bool) {
 	label, _, _ = strings.Cut(strings.TrimSpace(label), " ")
-	enc, name := charset.Lookup(label)
+	enc, name := encodingOf(label)
 	switch {
 	case enc == nil:
 		return "", false
@@ -230,7 +231,7 @@ func wordText(raw []byte, label string) string {
 	if out, ok := labelled(raw, label); ok {
 		return out
 	}
-	if enc, _ := charset.Lookup(label); enc != nil && enc != encoding.Nop {
+	if enc, _ := encodingOf(label); enc != nil && enc != encoding.Nop {
 		if out, err := enc.NewDecoder().Bytes(raw); err == nil {
 			return string(out)
 		}
