@@ -30,6 +30,12 @@ var (
 	pdfParts = regexp.MustCompile(`\d obj\b`)
 	// dataURL is a file in Base64 (RFC 2397).
 	dataURL = regexp.MustCompile(`^data:[\w.+-]+/[\w.+-]+[^,\s]*;base64,`)
+	// rtfHeader is the beginning of RTF with a control word or a group behind it; behind that of rtfText is text.
+	rtfHeader = regexp.MustCompile(`^\{\\rtf\d*\s*(\\[a-z*]|\{\\)`)
+	rtfText   = regexp.MustCompile(`^\{\\rtf\d+\s`)
+	// xmlDeclaration is the beginning of a document in XML.
+	xmlDeclaration = regexp.MustCompile(`^<\?xml(\s+(version|encoding)|-stylesheet\s+(href|type))\s*=\s*["']`)
+
 	pdfEnds = [][]byte{[]byte("endobj"), []byte("startxref"), []byte("%%EOF")}
 )
 
@@ -84,16 +90,41 @@ func pdfAfterJunk(content []byte) bool {
 		slices.ContainsFunc(pdfEnds, func(end []byte) bool { return bytes.Contains(content[at[1]:], end) })
 }
 
+// isRTF reports whether a file is RTF: it begins with control words, or is one group.
+func isRTF(content []byte) bool {
+	content = bytes.Trim(bytes.TrimPrefix(content, utf8BOM), blank+"\x00")
+	return rtfHeader.Match(content) || rtfText.Match(content) && oneGroup(content)
+}
+
+// oneGroup reports whether a text is within the braces that it begins with.
+func oneGroup(content []byte) bool {
+	depth := 0
+	for i := 0; i < len(content); i++ {
+		switch content[i] {
+		case '\\':
+			i++
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return i == len(content)-1
+			}
+		}
+	}
+	return false
+}
+
 // text returns the text of a file that is not a known binary: plain text as it is, and the text of documents that are written as text.
 func text(content []byte, extension string, limit int) (out string, err error) {
+	if isRTF(content) {
+		return "", unsupported("an RTF document", saveAsDocument)
+	}
 	decoded, err := decode(content)
 	if err != nil {
 		return "", err
 	}
 	start := strings.TrimLeft(decoded, blank)
 	switch {
-	case strings.HasPrefix(start, `{\rtf`):
-		return "", unsupported("an RTF document", saveAsDocument)
 	case strings.HasPrefix(start, "%!PS-Adobe-") && strings.Contains(start, "%%"):
 		return "", unsupported("a PostScript document", saveAsPDF)
 	case dataURL.MatchString(start):
@@ -114,7 +145,7 @@ func text(content []byte, extension string, limit int) (out string, err error) {
 
 // marked returns the text of HTML or XML, or found false for a text that only has tags in it: nothing of that may be lost.
 func marked(start, extension string, limit int) (out string, err error, found bool) { //nolint:revive // found belongs to both
-	declares := strings.HasPrefix(start, "<?xml")
+	declares := xmlDeclaration.MatchString(start)
 	root := rootOf(start)
 	if root == "" && (declares || strings.HasPrefix(start, "<!")) {
 		root = xmlRoot(start) // declarations of XML may have others in them

@@ -37,6 +37,11 @@ func TestDetect_BinaryFormat_IsRefusedByName(t *testing.T) { // FU1
 		string(parts(t, "Index/Document.iwa", "x")):                                    "a document of Apple Pages, Numbers or Keynote",
 		string(parts(t, "a.txt", "x")):                                                 "a ZIP archive",
 		string(parts(t, "mimetype", "application/vnd.oasis.opendocument.spreadsheet")): "an OpenDocument spreadsheet",
+		"{\\rtf\\ansi\\deff0 Go}\n":                                                    "an RTF document",
+		"{\\rtf1\\ansi{\\fonttbl{\\f0 A;}}\\{Go":                                       "an RTF document",
+		"{\\rtf1\n\\ansi Go}\r\n\x00":                                                  "an RTF document",
+		"{\\rtf1 Go\\par}":                                                             "an RTF document",
+		"{\\rtf1{\\info{\\title x}}Go}":                                                "an RTF document",
 		`{\rtf1\ansi Go}`:                                                              "an RTF document",
 		"%!PS-Adobe-3.0\n%%Title: Go\n":                                                "a PostScript document",
 		`<svg xmlns="http://www.w3.org/2000/svg"><text>Go</text></svg>`:                "an SVG image",
@@ -66,6 +71,8 @@ func TestDetect_TextBeginsLikeABinaryFormat_IsText(t *testing.T) { // FU1
 		"%PDF-generation engineer wanted", "PDF 1.7: %PDF-1.7 is a header", "%PDF-1.7 is the version that we write", "PK is hiring", "Rar! We need you",
 		"BM Labs", "ftypheic", "<T> is a type parameter", "a < b", "<- left", "<3 Go", "#!/bin/sh\necho hi", `{"a": 1}`, "Note: a\nTo: b\n\nhi",
 		"Page one\fPage two\v\x1b[1m\a", "Name\x1fGo", "\\documentclass{article}", "<?php echo 1;", "<!-- a note --> text", "%!PS-Adobe skills",
+		"{\\rtf is how an RTF file begins. I wrote converters for it.\nSecond line.\n", "{\\rtf1 begins RTF files", "{\\rtf1} and {\\b bold} are RTF", "{\\rtfs}",
+		"<?xml is how every config of mine begins.\nI wrote many.\n", "<?xml?> begins XML", "<?xml version = nothing", "<?xml-stylesheet is an instruction",
 		"data: Go", "From: me\nSubject: you\n\nhello", "# Title\n\n<b>bold</b>", "---\ntitle: x\n---", "\"a\";\"b\"\r\n1;2",
 	}
 	for _, m := range marks {

@@ -104,10 +104,13 @@ func mail(content []byte, limit int) (string, error) {
 	switch {
 	case m.cutOff && !bytes.HasSuffix(content, []byte("\n")):
 		return "", ErrDamaged
-	case m.texts == 0:
+	case m.texts == 0 && (!m.blank || m.encrypted || len(m.attached) > 0):
 		return "", m.reason()
 	}
 	out, err := tidy(strings.Join(all, "\n\n") + "\n" + m.list())
+	if errors.Is(err, ErrNoText) {
+		return "", m.reason()
+	}
 	if len(out) > limit {
 		return "", ErrTooLong
 	}
@@ -148,8 +151,8 @@ type mailReader struct {
 	parts, texts int
 	attached     []string
 	times        map[string]int
-	// cutOff: a part has no end. damaged: it ends within a group of Base64. outlook, encrypted: what a message without text has.
-	cutOff, damaged, outlook, encrypted bool
+	// blank: a text is empty. cutOff: a part has no end. damaged: it ends within a group of Base64. outlook, encrypted: what a message without text has.
+	blank, cutOff, damaged, outlook, encrypted bool
 }
 
 // reason is why there is no text.
@@ -326,6 +329,7 @@ func (m *mailReader) text(b []byte, kind string, params map[string]string) (stri
 	switch {
 	case kind == "text/html", strings.HasPrefix(start, "<") && isPage(rootOf(start)):
 		if out, err = html(decoded, m.limit, false); errors.Is(err, errBlankPage) {
+			m.blank = m.blank || start == ""
 			return "", nil
 		}
 	case kind == "text/calendar":
@@ -336,6 +340,7 @@ func (m *mailReader) text(b []byte, kind string, params map[string]string) (stri
 		out, err = tidy(decoded)
 	}
 	if errors.Is(err, ErrNoText) {
+		m.blank = m.blank || start == ""
 		return "", nil
 	}
 	if err != nil {
