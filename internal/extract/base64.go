@@ -15,7 +15,8 @@ func unbase64(body []byte) (out []byte, left int) {
 	end := 0 // of the data
 	lastForeign := bytes.LastIndexFunc(body, foreignToBase64)
 	apart := false // what follows may be text
-	for at, next := 0, 0; at < len(body); at = next {
+	var next int
+	for at := 0; at < len(body); at = next {
 		next = at + lineEnd(body[at:])
 		line := bytes.TrimSpace(body[at:next])
 		if len(line) == 0 {

@@ -143,7 +143,7 @@ func unescaped(text string) (r rune, n int) {
 	for n < len(text) && n <= 6 && strings.IndexByte("0123456789abcdefABCDEF", text[n]) >= 0 {
 		n++
 	}
-	if code, err := strconv.ParseUint(text[1:n], 16, 32); err == nil {
+	if code, err := strconv.ParseInt(text[1:n], 16, 32); err == nil {
 		r = rune(code)
 		if n < len(text) && strings.IndexByte(blank, text[n]) >= 0 {
 			n++

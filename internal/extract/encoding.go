@@ -111,7 +111,7 @@ func escaped(content []byte) string {
 }
 
 // unmarkedUTF16 decodes a text that is UTF-16 without a mark. Its ASCII characters, such as spaces, have a NUL in the place of the
-// higher byte. They are most of its characters, or the file is no text in another encoding.
+// higher byte. They are most of its characters, or the file is in no other encoding.
 func unmarkedUTF16(content []byte) (string, bool) {
 	if len(content)%2 != 0 || len(content) < 4 {
 		return "", false

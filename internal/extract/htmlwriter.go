@@ -31,7 +31,8 @@ var (
 // maxSearched is how many open elements are searched for one, so that the time is bounded.
 const maxSearched = 200
 
-// element is an open element: gone if it is not displayed, with all in it, and invisible if only those in it are shown that say so.
+// element is an open element: gone if it is not displayed, with all in it, and invisible if only those in it are shown that are visible by their own
+// style.
 type element struct {
 	name                 string
 	gone, invisible, pre bool
