@@ -122,16 +122,33 @@ func (ep endpoint) sayKey(says string) string {
 type reportedError struct {
 	codes   []string // code, type, status
 	message string
+	wait    time.Duration // until which the provider wants no calls, 0 if it does not say
 }
 
-// errorIn returns the error that a document of a provider reports. Only an object with something in it, or a text, is an error:
+// errorIn returns the error that a document of a provider reports, and whether it is certain that it reports one. Only an object with something in it, or a text, is an error:
 // some servers send an empty error, or false, with each chunk.
 func errorIn(doc gjson.Result) (reportedError, bool) {
 	if doc.IsArray() { // Google
 		doc = doc.Get("0")
 	}
-	if e := doc.Get("error"); holds(e) && (e.IsObject() || e.Type == gjson.String) {
+	e, ok := findError(doc)
+	if ok || e.message != "" {
+		e.wait = waitIn(doc, e.message)
+	}
+	return e, ok
+}
+
+func findError(doc gjson.Result) (reportedError, bool) {
+	switch e := doc.Get("error"); {
+	case !holds(e):
+	case e.IsObject():
 		return errorOf(e), true
+	case e.Type == gjson.String:
+		r := errorOf(doc)
+		if r.message != e.Str {
+			r.message = strings.TrimSpace(e.Str + " " + r.message)
+		}
+		return r, true
 	}
 	if len(doc.Get("choices").Array()) > 0 {
 		return reportedError{}, false
@@ -149,7 +166,7 @@ func errorIn(doc gjson.Result) (reportedError, bool) {
 	if e.message != "" && !succeeded && (len(e.codes) > 0 || doc.Get("object").String() == "error") { // vLLM, DashScope, Baidu
 		return e, true
 	}
-	return reportedError{}, false
+	return e, false
 }
 
 func errorOf(e gjson.Result) (r reportedError) {
@@ -159,12 +176,12 @@ func errorOf(e gjson.Result) (r reportedError) {
 	if e.IsArray() {
 		return reportedError{codes: errorOf(e.Get("0")).codes, message: e.Raw}
 	}
-	for _, name := range []string{"code", "type", "status", "error_code"} {
+	for _, name := range []string{"code", "type", "status", "error_code", "__type"} {
 		if v := e.Get(name); holds(v) && (v.Type == gjson.String || v.Type == gjson.Number) {
 			r.codes = append(r.codes, v.String())
 		}
 	}
-	for _, name := range []string{"message", "msg", "error_msg", "detail"} {
+	for _, name := range []string{"message", "msg", "error_msg", "detail", "Message", "error_message", "errorMessage", "error_description"} {
 		if v := e.Get(name); r.message == "" && holds(v) {
 			r.message = v.String()
 		}
@@ -231,7 +248,10 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 	if gjson.ValidBytes(body) {
 		reported, _ = errorIn(gjson.ParseBytes(body))
 	} else if text := strings.TrimSpace(string(body)); !strings.HasPrefix(text, "<") {
-		reported.message = text
+		reported.message, reported.wait = text, waitIn(gjson.Result{}, text)
+	}
+	if asked := RetryAfter(resp.Header, now); asked > 0 {
+		reported.wait = asked
 	}
 	cause := causeOf(resp.StatusCode, reported)
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) { // a page, which is not the provider's but a proxy's
@@ -243,17 +263,22 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 		}
 	}
 	e := ep.failure(cause, resp.StatusCode, ep.shown(fmt.Sprintf("status %d", resp.StatusCode), reported.message), errors.New(ep.quote(body)))
-	if e.said = body; e.Retryable {
-		if asked := RetryAfter(resp.Header, now); asked > 0 {
-			e.RetryAfter, e.Until = min(asked, maxRetryAfter), now.Add(asked)
-		}
+	e.said = body
+	return e.after(reported.wait, now)
+}
+
+// after adds the pause that the provider asks for.
+func (e *CallError) after(asked time.Duration, now time.Time) *CallError {
+	if e.Retryable && asked > 0 {
+		e.RetryAfter, e.Until = min(asked, maxRetryAfter), now.Add(asked)
 	}
 	return e
 }
 
 // answerError returns the error for an error within a response with status 200.
 func (ep endpoint) answerError(reported reportedError, data []byte) *CallError {
-	return ep.failure(causeOf(http.StatusOK, reported), http.StatusOK, ep.shown("", reported.message), errors.New(ep.quote(data)))
+	e := ep.failure(causeOf(http.StatusOK, reported), http.StatusOK, ep.shown("", reported.message), errors.New(ep.quote(data)))
+	return e.after(reported.wait, time.Now())
 }
 
 // transportError returns the error for a call that failed without a response or in the middle of one.

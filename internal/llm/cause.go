@@ -25,6 +25,7 @@ const (
 	CauseOverload   Cause = "overload"
 	CauseTimeout    Cause = "timeout"
 	CauseTooLarge   Cause = "request_too_large"
+	CauseOverLimit  Cause = "over_limit"
 	CauseBadRequest Cause = "bad_request"
 	CauseAddress    Cause = "wrong_address"
 	CauseServer     Cause = "provider_failed"
@@ -85,7 +86,8 @@ var causeRules = []causeRule{
 		},
 		phrases: []string{
 			"insufficient balance", "insufficient credit", "insufficient fund", "credit balance is too low", "exceeded your current quota",
-			"out of credit", "no credit", "add credits", "requires more credits", "account is in arrears", "overdue payment", "余额不足", "欠费",
+			"balance is insufficient", "balance is not enough", "not enough balance", "not enough credit", "insufficient account balance",
+			"overdue balance", "out of credit", "no credit", "add credits", "requires more credits", "account is in arrears", "overdue payment", "余额不足", "欠费",
 		},
 		statuses: []int{http.StatusPaymentRequired},
 	},
@@ -205,6 +207,10 @@ var causeRules = []causeRule{
 		phrases:  []string{"request entity too large", "payload too large", "body too large"},
 		statuses: []int{http.StatusRequestEntityTooLarge},
 	},
+	{ // a rate limit that is lower than what the request needs
+		cause: CauseOverLimit, code: berth.CodeProviderRejected, decision: Fail,
+		says: "the texts are too long for the rate limit of this server at {}{reason}: shorten them, or the operator has to raise the limit or use another model",
+	},
 	{
 		cause: CauseServer, code: berth.CodeProviderUnavailable, decision: Retry,
 		says:  "{} failed{reason}: submit again later",
@@ -283,10 +289,22 @@ func causeOf(status int, e reportedError) Cause {
 	named := func(list []string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(list, name) })
 	}
+	says := func(phrases []string) bool {
+		return slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(message, p) })
+	}
+	limit := ruleOf(CauseLimit)
+	limited := status == http.StatusTooManyRequests || named(limit.names) || says(limit.phrases)
+	if limited && overLimit(message) {
+		return CauseOverLimit
+	}
+	temporary := limited && e.wait > 0 // whatever the message says about a plan and its billing
 	for _, r := range causeRules {
-		if named(r.names) || slices.ContainsFunc(r.phrases, func(p string) bool { return strings.Contains(message, p) }) {
+		if named(r.names) || says(r.phrases) && (r.decision != Fail || !temporary) {
 			return r.cause
 		}
+	}
+	if !limited && slices.Contains(lengthStatuses, status) && tooLong(message) {
+		return CauseContext
 	}
 	for _, r := range causeRules {
 		if slices.Contains(r.statuses, status) {

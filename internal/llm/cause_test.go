@@ -72,6 +72,44 @@ func TestCause_ErrorsOfProviders_SameCauseInEveryPlace(t *testing.T) { // FM4
 		{"vLLM", 500, `{"object":"error","message":"CUDA error","type":"InternalServerError","code":500}`, CauseServer},
 		{"FastAPI", 422, `{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"],"msg":"Extra inputs are not permitted","code":422}]}`, CauseBadRequest},
 		{"OpenAI", 400, `{"error":{"message":"Unsupported parameter: 'max_tokens'","type":"invalid_request_error","param":"max_tokens","code":"unsupported_parameter"}}`, CauseBadRequest},
+		{"Gemini, its free tier", 429, `[{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details. * Quota exceeded for metric: free_tier_requests, limit: 10, model: x\nPlease retry in 8.5s.","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"8s"}]}}]`, CauseLimit},
+		{"Gemini, the delay in a field", 429, `{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"8s"}]}}`, CauseLimit},
+		{"Azure", 429, `{"error":{"code":"429","message":"Requests to the API have exceeded call rate limit of your current tier. Please retry after 12 seconds."}}`, CauseLimit},
+		{"OpenAI, out of quota", 429, `{"error":{"message":"You exceeded your current quota, please check your plan. Please retry in 8s.","type":"insufficient_quota","code":"insufficient_quota"}}`, CauseCredit},
+		{"Qwen, out of quota", 429, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`, CauseCredit},
+		{"Groq, too large", 413, `{"error":{"message":"Request too large for model x in organization org_01 service tier on_demand on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your message size and try again.","type":"tokens","code":"rate_limit_exceeded"}}`, CauseOverLimit},
+		{"OpenAI, too large", 429, `{"error":{"message":"Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30,000, Requested 49,820. The input or output tokens must be reduced in order to run successfully.","type":"tokens","param":null,"code":"rate_limit_exceeded"}}`, CauseOverLimit},
+		{"OpenAI, used and too large", 429, `{"error":{"message":"Rate limit reached for x on tokens per min (TPM): Limit: 10000, Used: 1, Requested: 12000. Please try again in 3s.","type":"tokens","code":"rate_limit_exceeded"}}`, CauseOverLimit},
+		{"Groq, used", 429, `{"error":{"message":"Rate limit reached for model x on tokens per minute (TPM): Limit 6000, Used 5500, Requested 900. Please try again in 4s.","type":"tokens","code":"rate_limit_exceeded"}}`, CauseLimit},
+		{"Groq, as much as the limit", 429, `{"error":{"message":"Rate limit reached on requests per day (RPD): Limit 1000, Used 1000, Requested 1. Please try again in 23h12m3.5s.","type":"requests","code":"rate_limit_exceeded"}}`, CauseLimit},
+		{"Anthropic, a limit of input tokens", 429, `{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed the rate limit of 40,000 input tokens per minute. Please reduce the prompt length or the maximum tokens requested, or try again later."}}`, CauseLimit},
+		{"xAI", 400, `{"code":"Client specified an invalid argument","error":"This model's maximum prompt length is 131072 but the request contains 150000 tokens."}`, CauseContext},
+		{"Moonshot", 400, `{"error":{"message":"Invalid request: Your request exceeded model token limit: 8192","type":"invalid_request_error"}}`, CauseContext},
+		{"SiliconFlow", 400, `{"code":20015,"message":"length of prompt_tokens (40000) must be less than max_seq_len (32768).","data":null}`, CauseContext},
+		{"TGI", 422, `{"error":"Input validation error: ` + "`inputs` tokens + `max_new_tokens`" + ` must be <= 4096. Given: 5000 ` + "`inputs` tokens and 512 `max_new_tokens`" + `","error_type":"validation"}`, CauseContext},
+		{"TGI, inputs alone", 422, `{"error":"Input validation error: ` + "`inputs`" + ` must have less than 4095 tokens. Given: 5000","error_type":"validation"}`, CauseContext},
+		{"Mistral", 400, `{"object":"error","message":"Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length","type":"invalid_request_error","code":"3051"}`, CauseContext},
+		{"vLLM, the prompt", 400, `{"error":{"message":"The decoder prompt (length 5000) is longer than the maximum model length of 4096.","type":"BadRequestError","code":400}}`, CauseContext},
+		{"SGLang", 400, `{"object":"error","message":"The input (5000 tokens) is longer than the model's context length (4096 tokens).","type":"BadRequestError","code":400}`, CauseContext},
+		{"llama.cpp, with numbers", 400, `{"error":{"code":400,"message":"request (9010 tokens) exceeds the available context size (4096 tokens), try increasing it","type":"x"}}`, CauseContext},
+		{"Ollama", 400, `{"error":"the input length exceeds the context length"}`, CauseContext},
+		{"LM Studio", 400, `{"error":"Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens"}`, CauseContext},
+		{"Bedrock", 400, `{"error":{"message":"Input is too long for requested model.","type":"ValidationException"}}`, CauseContext},
+		{"Bedrock, another model", 400, `{"error":{"message":"Too many input tokens. Max input tokens: 8192, request input token count: 9000","type":"x"}}`, CauseContext},
+		{"Vertex", 400, `{"error":{"code":400,"message":"Unable to submit request because the input token count is 40000 but model only supports up to 32768.","status":"INVALID_ARGUMENT"}}`, CauseContext},
+		{"Baidu", 400, `{"error":{"code":"tokens_too_long","message":"Prompt tokens too long","type":"invalid_request_error"}}`, CauseContext},
+		{"Baidu, old", 200, `{"error_code":336007,"error_msg":"the max input characters is 20000"}`, CauseContext},
+		{"MiniMax", 400, `{"error":{"message":"invalid params, context window exceeds limit","type":"bad_request_error"}}`, CauseContext},
+		{"OpenAI, a message", 400, `{"error":{"message":"Invalid 'messages[0].content': string too long. Expected a string with maximum length 1048576, but got 2000000 instead.","type":"invalid_request_error","code":"string_above_max_length"}}`, CauseContext},
+		{"an unknown server", 400, `{"error":{"message":"Your conversation has more than 8000 tokens"}}`, CauseContext},
+		{"another unknown server", 413, `{"error":{"message":"The total tokens of your prompt exceed 8k"}}`, CauseContext},
+		{"OpenAI, the bound of answers", 400, `{"error":{"message":"max_tokens is too large: 8192. This model supports at most 4096 completion tokens, whereas you provided 8192.","type":"invalid_request_error","param":"max_tokens","code":"invalid_value"}}`, CauseBadRequest},
+		{"Groq, the bound of answers", 400, `{"error":{"message":"` + "`max_tokens`" + ` must be less than or equal to 8192, the maximum value for ` + "`max_tokens`" + ` is less than the context_window for this model","type":"invalid_request_error"}}`, CauseBadRequest},
+		{"Qwen, the bound of answers", 400, `{"error":{"code":"invalid_parameter_error","message":"Range of max_tokens should be [1, 8192]","type":"invalid_request_error"}}`, CauseBadRequest},
+		{"Bedrock, the bound of answers", 400, `{"error":{"message":"The maximum tokens you requested exceeds the model limit of 4096.","type":"invalid_request_error"}}`, CauseBadRequest},
+		{"a number", 400, `{"error":{"message":"Input should be less than or equal to 2","type":"invalid_request_error"}}`, CauseBadRequest},
+		{"an image", 400, `{"error":{"message":"The input image exceeds the maximum size limit, 1024 tokens","type":"invalid_request_error"}}`, CauseBadRequest},
+		{"SiliconFlow", 403, `{"code":30001,"message":"Sorry, your account balance is insufficient","data":null}`, CauseCredit},
 		{"Anthropic", 413, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, CauseTooLarge},
 	} {
 		e, ok := errorIn(gjson.Parse(row.body))
@@ -85,6 +123,72 @@ func TestCause_ErrorsOfProviders_SameCauseInEveryPlace(t *testing.T) { // FM4
 			got, _, _ := callWire(t, always([]byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: "+media+"\r\n\r\n"+sent)))
 			require.Equal(t, row.want, got.cause, "%s in the %s of a 200: %s", row.from, place, row.body)
 		}
+	}
+}
+
+// How long a provider asks to wait, in a header, a field or its message.
+func TestCause_ProviderSaysWhen_CallsWaitThatLong(t *testing.T) { // FM4
+	t.Parallel()
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		header, body string
+		want         time.Duration
+	}{
+		{"8", `{"error":{"message":"You exceeded your current quota, please check your plan and billing details."}}`, 8 * time.Second},
+		{"8", `[{"error":{"code":429,"message":"You exceeded your current quota. Please retry in 8.5s.","status":"RESOURCE_EXHAUSTED"}}]`, 8 * time.Second},
+		{"", `[{"error":{"code":429,"message":"You exceeded your current quota. Please retry in 8.5s.","details":[{"retryDelay":"8s"}]}}]`, 8500 * time.Millisecond},
+		{"", `{"error":{"code":429,"message":"You exceeded your current quota.","details":[{"@type":"x"},{"retryDelay":"19.5s"}]}}`, 19500 * time.Millisecond},
+		{"", `{"error":{"message":"Please retry after 12 seconds."}}`, 12 * time.Second},
+		{"", `{"error":{"message":"Please try again in 7.66s. Visit https://x"}}`, 7660 * time.Millisecond},
+		{"", `{"error":{"message":"Please try again in 450ms."}}`, 450 * time.Millisecond},
+		{"", `{"error":{"message":"Please try again in 1m30.5s."}}`, 90500 * time.Millisecond},
+		{"", `{"error":{"message":"Try again in 23h12m3.5s."}}`, 23*time.Hour + 12*time.Minute + 3500*time.Millisecond},
+		{"", `{"error":{"message":"Wait for 1 minute and 30 seconds"}}`, 90 * time.Second},
+		{"", `{"message":"Rate limited","retry_after":3}`, 3 * time.Second},
+		{"", `{"error":{"message":"Rate limited","retry_after_ms":300}}`, 300 * time.Millisecond},
+		{"", `Too many requests, retry in 5 seconds`, 5 * time.Second},
+		{"", `{"error":{"message":"Rate limited","retry_after":"2026-11-26T13:00:00Z"}}`, 0},
+		{"", `{"error":{"message":"Rate limited","retry_after":1795694400}}`, 0},
+		{"", `{"error":{"message":"Please wait before trying again. 5 tokens"}}`, 0},
+	} {
+		resp := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {row.header}}}
+		e := endpoint{}.statusError(resp, []byte(row.body), now)
+		require.Equal(t, CauseLimit, e.Cause, row.body)
+		require.Equal(t, min(row.want, maxRetryAfter), e.RetryAfter, row.body)
+		if row.want > 0 {
+			require.Equal(t, now.Add(row.want), e.Until, row.body)
+		}
+	}
+}
+
+// An error that has only a text keeps it, and the text counts.
+func TestCause_BodyIsOnlyAText_ReasonKept(t *testing.T) { // FM4
+	t.Parallel()
+	for _, row := range []struct {
+		status int
+		body   string
+		want   Cause
+		says   string
+	}{
+		{400, `{"message":"extraneous key is not permitted"}`, CauseBadRequest, "status 400: extraneous key is not permitted"},
+		{400, `{"id":"x","message":"too many tokens: total number of tokens in the prompt cannot exceed 128000 - received 150000."}`, CauseContext, ""},
+		{403, `{"message":"The role may not do this."}`, CausePermission, "status 403: The role may not do this."},
+		{400, `{"detail":"why"}`, CauseBadRequest, "status 400: why"},
+		{400, `{"type":"about:blank","title":"Bad Request","detail":"max_tokens must be at most 4096"}`, CauseBadRequest, "max_tokens must be at most 4096"},
+		{400, `{"detail":{"message":"why"}}`, CauseBadRequest, "status 400: why"},
+		{400, `{"error_msg":"why"}`, CauseBadRequest, "status 400: why"},
+		{400, `{"errors":[{"message":"why"}]}`, CauseBadRequest, "status 400: why"},
+		{400, `{"errors":["why"]}`, CauseBadRequest, "status 400: why"},
+		{400, `{"msg":"why"}`, CauseBadRequest, "status 400: why"},
+		{400, `{"Message":"why"}`, CauseBadRequest, "status 400: why"},
+		{400, `{"error":true,"message":"why"}`, CauseBadRequest, "status 400: why"},
+		{400, `{"error":"Bad Request","message":"why"}`, CauseBadRequest, "status 400: Bad Request why"},
+		{400, `"why"`, CauseBadRequest, "status 400: why"},
+		{400, `why`, CauseBadRequest, "status 400: why"},
+	} {
+		e := endpoint{}.statusError(&http.Response{StatusCode: row.status, Header: http.Header{}}, []byte(row.body), time.Now())
+		require.Equal(t, row.want, e.Cause, row.body)
+		require.Contains(t, e.Message, row.says, row.body)
 	}
 }
 

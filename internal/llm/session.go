@@ -251,9 +251,7 @@ func (s *session) takeEvent(ev eventstream.Event) error {
 	case ev.Name == "error" && gjson.ValidBytes(data):
 		doc := gjson.ParseBytes(data)
 		reported, ok := errorIn(doc)
-		if !ok && holds(doc) {
-			reported = errorOf(doc)
-		} else if !ok {
+		if !ok && !holds(doc) {
 			return nil
 		}
 		return s.reportedError(reported, data)
