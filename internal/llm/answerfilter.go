@@ -25,6 +25,8 @@ type answerFilter struct {
 	certain bool
 	// begun: the answer has begun. thought: thoughts have ended, or come separately, or the answer has an opening tag of its own.
 	begun, thought bool
+	// apart: thoughts come separately, and the answer may begin with their closing tag; any other closing tag is none.
+	apart bool
 	wrapper        string // the tag with which the answer may end
 	trailing       string // end marks and the white space behind them
 	delivered      bool   // text was returned
@@ -53,6 +55,12 @@ func (f *answerFilter) feed(piece string) (out filtered) {
 	}
 	f.delivered = f.delivered && !out.withdrawn || out.text != ""
 	return out
+}
+
+// separate notes that thoughts come separately.
+func (f *answerFilter) separate() {
+	f.apart = f.apart || !f.thought
+	f.thought = true
 }
 
 // close returns the rest of a complete answer.
@@ -143,8 +151,9 @@ func (f *answerFilter) begin() (progress bool) {
 			return true
 		}
 		for _, end := range append([]string{t.end}, t.also...) {
-			if !f.thought && take(end) {
+			if (f.apart || !f.thought) && take(end) {
 				f.closed()
+				f.apart = false
 				return true
 			}
 		}

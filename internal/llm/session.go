@@ -335,7 +335,7 @@ func (s *session) take(chunk gjson.Result, data []byte) error {
 		return errTooLong
 	}
 	if p.reasoning != "" {
-		s.filter.thought = true // they come separately: a closing tag is none
+		s.filter.separate()
 	}
 	out := s.filter.feed(p.content)
 	out.thoughts = p.reasoning + out.thoughts
