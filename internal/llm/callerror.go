@@ -71,6 +71,7 @@ var (
 	errTooLong    = errors.New("the answer exceeds the size limit")
 	errTooMuch    = errors.New("more data than an answer has")
 	errUnreadable = errors.New("the answer has an event that is not valid JSON")
+	errNothing    = fmt.Errorf("the response is empty: %w", io.ErrUnexpectedEOF)
 	errCut        = fmt.Errorf("the stream ended without a finish reason: %w", io.ErrUnexpectedEOF)
 )
 
@@ -208,9 +209,16 @@ func holds(v gjson.Result) (found bool) {
 	}
 }
 
-// names returns the error's codes and types as the rules have them.
+// maxName is the length of a message that may be a name.
+const maxName = 40
+
+// names returns the error's codes and types as the rules have them, and a message that may be one.
 func (e reportedError) names() (all []string) {
-	for _, code := range e.codes {
+	codes := e.codes
+	if len(e.message) <= maxName && strings.ContainsFunc(e.message, unicode.IsLetter) { // such as Unauthorized
+		codes = append(slices.Clip(codes), e.message)
+	}
+	for _, code := range codes {
 		all = append(all, strings.Map(func(r rune) rune {
 			if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
 				return -1
@@ -236,6 +244,9 @@ var pageTitle = regexp.MustCompile(`(?is)<title[^>]*>\s*(\S.*?)</title>`)
 
 // Unusable returns the error for an answer that the caller cannot use.
 func (c *Client) Unusable(model string, cause Cause, reason string, err error) *CallError {
+	if cause == CauseFormat && reason == "" {
+		reason = mismatchReason(err)
+	}
 	m, _ := c.catalog.Model(model) // a model that was removed from the catalog has no provider
 	failed := endpoint{servedBy: m.ServedBy}.failure(cause, http.StatusOK, reason, err)
 	failed.Model = model
@@ -287,6 +298,8 @@ func (ep endpoint) transportError(err error) *CallError {
 	switch {
 	case errors.Is(err, errFirstByte), errors.Is(err, errIdle):
 		cause = CauseTimeout
+	case errors.Is(err, errNothing):
+		reason = "status 200 with an empty response"
 	case errors.Is(err, errUnreadable):
 		cause = CauseUnreadable
 	case errors.Is(err, errTooLong):

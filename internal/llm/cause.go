@@ -162,6 +162,7 @@ var causeRules = []causeRule{
 		},
 		phrases:  []string{"does not have access to", "not allowed to access", "account has been locked"},
 		statuses: []int{http.StatusForbidden},
+		kinds:    []string{"forbidden"},
 	},
 	{ // also a page with the status 403
 		cause: CauseBlocked, code: berth.CodeProviderRejected, decision: Fail,
@@ -234,7 +235,7 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseConnection, code: berth.CodeProviderUnavailable, decision: Retry,
-		says: "{} is unreachable or closed the connection: submit again later",
+		says: "{} is unreachable or closed the connection{reason}: submit again later",
 	},
 	{
 		cause: CauseUnreadable, code: berth.CodeProviderUnavailable, decision: Retry,

@@ -110,6 +110,11 @@ func TestCause_ErrorsOfProviders_SameCauseInEveryPlace(t *testing.T) { // FM4
 		{"a number", 400, `{"error":{"message":"Input should be less than or equal to 2","type":"invalid_request_error"}}`, CauseBadRequest},
 		{"an image", 400, `{"error":{"message":"The input image exceeds the maximum size limit, 1024 tokens","type":"invalid_request_error"}}`, CauseBadRequest},
 		{"SiliconFlow", 403, `{"code":30001,"message":"Sorry, your account balance is insufficient","data":null}`, CauseCredit},
+		{"a gateway, a name as a text", 401, `{"error":"Unauthorized"}`, CauseKey},
+		{"a gateway, another", 403, `{"error":"Forbidden"}`, CausePermission},
+		{"a gateway, of requests", 429, `{"error":"Too Many Requests"}`, CauseLimit},
+		{"a gateway, of servers", 500, `{"error":"Internal Server Error"}`, CauseServer},
+		{"a gateway, with a status", 401, `{"status":401,"error":"No way in","path":"/v1"}`, CauseKey},
 		{"Anthropic", 413, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, CauseTooLarge},
 	} {
 		e, ok := errorIn(gjson.Parse(row.body))
@@ -189,6 +194,25 @@ func TestCause_BodyIsOnlyAText_ReasonKept(t *testing.T) { // FM4
 		e := endpoint{}.statusError(&http.Response{StatusCode: row.status, Header: http.Header{}}, []byte(row.body), time.Now())
 		require.Equal(t, row.want, e.Cause, row.body)
 		require.Contains(t, e.Message, row.says, row.body)
+	}
+}
+
+// An answer without a text says what came instead.
+func TestStream_NothingToRead_ReasonNamed(t *testing.T) { // FM3, FM4
+	t.Parallel()
+	for _, row := range []struct {
+		media, body string
+		want        Cause
+		says        string
+	}{
+		{"application/json", "", CauseConnection, "(status 200 with an empty response)"},
+		{"text/event-stream", "", CauseConnection, "(status 200 with an empty response)"},
+		{"text/event-stream", "event: delta\ndata: {\"text\":\"x\"}\n\nevent: ping\ndata: {}\n\ndata: [DONE]\n\n", CauseEmpty, `(events with the name "delta" are not read)`},
+		{"text/event-stream", "event: ping\ndata: {\"text\":\"x\"}\n\ndata: [DONE]\n\n", CauseEmpty, "no answer: submit"},
+	} {
+		got, _, err := callWire(t, always([]byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: "+row.media+"\r\n\r\n"+row.body)))
+		require.Equal(t, row.want, got.cause, row.body)
+		require.Contains(t, failure(t, err).Message, row.says, row.body)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -113,8 +114,10 @@ func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
 	if misfit == nil || (parseErr != nil && len(longest) < len(answer)/2) {
 		return nil, berth.Errorf(berth.CodeInvalidOutput, "the answer contains no complete JSON object: %s", parseErr)
 	}
-	return nil, berth.Errorf(berth.CodeInvalidOutput, "the answer does not match the schema: %s", problems(misfit))
+	return nil, berth.Errorf(berth.CodeInvalidOutput, "%s%s", mismatched, problems(misfit))
 }
+
+const mismatched = "the answer does not match the schema: "
 
 // objects returns the outermost JSON objects of a text and the first parse error. A reasoning model may draft an object
 // before the final one, so the caller takes the first that is valid, not the first that parses.
@@ -166,6 +169,31 @@ func problems(err error) string {
 		out = append(out[:maxProblems], fmt.Sprintf("and %d more", extra))
 	}
 	return strings.Join(out, "; ")
+}
+
+// plainProblem is a problem without anything of the answer.
+var plainProblem = regexp.MustCompile(`^at [\w /]+: (missing propert(y|ies) '\w+'(, '\w+')*|got \w+, want [\w ,]+|\w+: got [\d.e+-]+, want [\d.e+-]+)$`)
+
+// mismatchReason returns what users read about an answer that ValidateOutput refuses: nothing that the answer contains.
+func mismatchReason(err error) string {
+	var mismatch *berth.Error
+	if !errors.As(err, &mismatch) {
+		return ""
+	}
+	list, ok := strings.CutPrefix(mismatch.Message, mismatched)
+	if !ok {
+		return "no complete JSON object"
+	}
+	var shown []string
+	for _, problem := range strings.Split(list, "; ") {
+		if plainProblem.MatchString(problem) {
+			shown = append(shown, problem)
+		}
+	}
+	if len(shown) == 0 {
+		return "another form of JSON"
+	}
+	return shorten(strings.Join(shown, "; "), maxShown)
 }
 
 // shorten truncates a text to at most limit bytes, never within a character.

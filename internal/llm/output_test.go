@@ -176,3 +176,27 @@ func TestValidateOutput_JSONAsModelsWriteIt_ObjectIsReadExactly(t *testing.T) { 
 }
 
 func must(b []byte, _ error) []byte { return b }
+
+// Users read what is wrong with the form of an answer, and nothing of the answer.
+func TestUnusable_WrongFormat_ReasonWithoutAnswer(t *testing.T) { // FM4
+	t.Parallel()
+	c := NewClient(builtin(t, Settings{}), nil, nil)
+	for answer, want := range map[string]string{
+		"I cannot, Anna.":               "(no complete JSON object)",
+		`{"title":"Anna"`:               "(no complete JSON object)",
+		`{"title":"Anna","company":"x"`: "(no complete JSON object)",
+		`{}`:                            "(at the top: missing properties 'title', ",
+		`{"title":["Anna"],"summary":"s","responsibilities":[],"mustHave":[],"niceToHave":[],"skills":[]}`:                         "at /title: got array, want string",
+		`{"title":"x","summary":"s","responsibilities":"Anna; at /x: got a","mustHave":[],"niceToHave":[],"skills":[]}`:            "at /responsibilities: got string, want array",
+		`{"title":"x","Anna's; at /x":1,"summary":"s","responsibilities":[],"mustHave":[{"Anna":1}],"niceToHave":[],"skills":[1]}`: "at /mustHave/0: got object, want ",
+	} {
+		_, mismatch := ValidateOutput(berth.TemplateJobSummary, []byte(answer))
+		require.Error(t, mismatch, answer)
+		says := c.Unusable("deepseek-chat", CauseFormat, "", mismatch).Message
+		require.Contains(t, says, want, answer)
+		require.NotContains(t, says, "Anna")
+		require.Less(t, len(says), 400)
+	}
+	other := berth.Errorf(berth.CodeInvalidOutput, "%sat the top: additional properties 'Anna' not allowed; at /x: 'Anna' does not match pattern 'x'", mismatched)
+	require.Contains(t, c.Unusable("deepseek-chat", CauseFormat, "", other).Message, "(another form of JSON)")
+}

@@ -37,6 +37,9 @@ type session struct {
 	content  strings.Builder // as it was received
 	received int
 	thought  float64
+	// nothing: the response is empty. unread is the name of an event that was not read.
+	nothing bool
+	unread  string
 	// ended: the stream has the event that streams end with. tools: the model called a tool. refusal: the model refused to answer.
 	ended, tools, refusal bool
 	// accepted: the provider returned status 200.
@@ -95,6 +98,8 @@ func (s *session) exchange(parent context.Context, call Call) error {
 		return s.transportError(cause)
 	case err != nil:
 		return s.transportError(err)
+	case s.nothing:
+		return s.transportError(errNothing)
 	default:
 		return s.transportError(errCut)
 	}
@@ -134,6 +139,9 @@ func (s *session) read(ctx context.Context, call Call) error {
 		return s.failure(CauseMalformed, http.StatusOK, s.shown("", "the content encoding "+coding+", which was not requested"), nil)
 	}
 	in := bufio.NewReader(body)
+	if _, err := in.Peek(1); errors.Is(err, io.EOF) {
+		s.nothing = true
+	}
 	form, err := formOf(in, resp.Header.Get("Content-Type"))
 	switch {
 	case err != nil:
@@ -237,8 +245,33 @@ func (s *session) readStream(in io.Reader) error {
 	return nil
 }
 
-// takeEvent processes an event. Events with a name are not chunks: they keep connections open, or report an error. Neither is text that is no
-// JSON object.
+// otherEvents are names of events that are no part of an answer, whatever their data are.
+var otherEvents = []string{"ping", "pong", "heartbeat", "keepalive", "comment", "debug", "trace", "log", "metadata"}
+
+// isOther reports whether an event is no part of an answer: by its name, or because it has one and no choices.
+func (s *session) isOther(ev eventstream.Event, data []byte) bool {
+	name := strings.ToLower(strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' {
+			return -1
+		}
+		return r
+	}, ev.Name))
+	switch {
+	case name == "", name == "message":
+		return false
+	case slices.Contains(otherEvents, name):
+		return true
+	case gjson.GetBytes(data, "choices").Exists():
+		return false
+	}
+	if s.unread == "" && len(data) > 0 {
+		s.unread = ev.Name
+	}
+	return true
+}
+
+// takeEvent processes an event. Events with a name are chunks only if they have choices; others keep connections open, or report an error.
+// Neither is text that is no JSON object.
 func (s *session) takeEvent(ev eventstream.Event) error {
 	data := bytes.TrimSpace(ev.Data)
 	for again := true; again; data = bytes.TrimSpace(data) { // a proxy has framed events again
@@ -257,7 +290,7 @@ func (s *session) takeEvent(ev eventstream.Event) error {
 		return s.reportedError(reported, data)
 	case ev.Name == "error" && len(data) > 0:
 		return s.reportedError(reportedError{message: string(data)}, data)
-	case ev.Name != "" && ev.Name != "message", !bytes.HasPrefix(data, []byte("{")):
+	case s.isOther(ev, data), !bytes.HasPrefix(data, []byte("{")):
 		return nil
 	case gjson.ValidBytes(data):
 		return s.take(gjson.ParseBytes(data), data)
@@ -422,6 +455,8 @@ func (s *session) judge() error {
 		return fail(CauseTokens, "no text")
 	case !answered && s.thought > 0:
 		return fail(CauseEmpty, "only thoughts")
+	case !answered && s.unread != "":
+		return fail(CauseEmpty, s.shown("", fmt.Sprintf("events with the name %q are not read", shorten(s.unread, maxFinishReason))))
 	case !answered:
 		return fail(CauseEmpty, "")
 	}
