@@ -22,8 +22,19 @@ var validID = regexp.MustCompile(IDPattern)
 
 // ValidID returns a CodeInvalid error that names field when v cannot be an id.
 func ValidID(field, v string) error {
-	if !validID.MatchString(v) || v == "." || v == ".." { // clients resolve these two away in a path
+	if err := notDots(field, v); err != nil {
+		return err
+	}
+	if !validID.MatchString(v) {
 		return Invalid(field, "must be 1 to 128 letters, digits and characters of _.@-")
+	}
+	return nil
+}
+
+// notDots returns a CodeInvalid error for the names that clients resolve away in a path.
+func notDots(field, v string) error {
+	if v == "." || v == ".." {
+		return Invalid(field, "must not be the dots . or .. alone, which have a meaning in addresses")
 	}
 	return nil
 }
@@ -34,8 +45,11 @@ const MaxUserID = 255
 // ValidUserID returns a CodeInvalid error that names field when v cannot be the id of a user. Identity providers issue ids
 // such as auth0|507f1f77 or https://login.example/u/42: any printable text is accepted.
 func ValidUserID(field, v string) error {
+	if err := notDots(field, v); err != nil {
+		return err
+	}
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
-	if v == "" || len(v) > MaxUserID || !utf8.ValidString(v) || strings.ContainsFunc(v, unprintable) || v == "." || v == ".." {
+	if v == "" || len(v) > MaxUserID || !utf8.ValidString(v) || strings.ContainsFunc(v, unprintable) {
 		return Invalid(field, "must be 1 to %d bytes of printable text", MaxUserID)
 	}
 	return nil

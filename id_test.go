@@ -27,6 +27,20 @@ func TestValidUserID_SubjectsOfProviders_AreAccepted(t *testing.T) { // X5
 	}
 }
 
+// The message of an id that has only permitted characters must not ask for them.
+func TestValidID_DotsAlone_MessageSaysSo(t *testing.T) { // X5
+	t.Parallel()
+	for _, valid := range []func(field, v string) error{berth.ValidID, berth.ValidUserID} {
+		for _, id := range []string{".", ".."} {
+			err := valid("id", id)
+			require.Equal(t, berth.CodeInvalid, berth.CodeOf(err))
+			require.ErrorContains(t, err, "must not be the dots . or .. alone")
+		}
+		require.NoError(t, valid("id", "..."))
+		require.ErrorContains(t, valid("id", ""), "must be 1 to ")
+	}
+}
+
 func TestEscapeID_SpecialCharacters_AreEscaped(t *testing.T) { // X5
 	t.Parallel()
 	for id, want := range map[string]string{
