@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 
 	"berth"
 )
@@ -286,4 +287,31 @@ func TestCostMicros_CachedInput_AtItsPrice(t *testing.T) { // FA12
 	require.Zero(t, *cfg.Models["deepseek-chat"].Price.CachedInput)
 	_, err = LoadConfig(rewrite(t, "cachedInput: 0.028", "cachedInput: -1"))
 	require.ErrorContains(t, err, "cachedInput")
+}
+
+// docs/providers.md describes each field of the routing file, and its example is one.
+func TestDocs_RoutingFile_DescribedWithAValidExample(t *testing.T) { // FM5
+	t.Parallel()
+	docs, err := os.ReadFile("../../docs/providers.md")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(docs), "```yaml\n")
+	example, _, ok := strings.Cut(rest, "```\n")
+	require.True(t, ok)
+	_, err = parseConfig("docs/providers.md", []byte(example))
+	require.NoError(t, err)
+	schema, err := os.ReadFile("routing.schema.json")
+	require.NoError(t, err)
+	for _, kind := range []string{"provider", "model", "route"} {
+		gjson.GetBytes(schema, "$defs."+kind+".properties").ForEach(func(field, value gjson.Result) bool {
+			names := []string{field.Str}
+			value.Get("properties").ForEach(func(inner, _ gjson.Result) bool {
+				names = append(names, field.Str+"."+inner.Str)
+				return true
+			})
+			for _, name := range names[min(1, len(names)-1):] {
+				require.Contains(t, string(docs), "`"+name+"`", kind)
+			}
+			return true
+		})
+	}
 }
