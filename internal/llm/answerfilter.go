@@ -26,11 +26,11 @@ type answerFilter struct {
 	// begun: the answer has begun. thought: thoughts have ended, or come separately, or the answer has an opening tag of its own.
 	begun, thought bool
 	// apart: thoughts come separately, and the answer may begin with their closing tag; any other closing tag is none.
-	apart bool
-	wrapper        string // the tag with which the answer may end
-	trailing       string // end marks and the white space behind them
-	delivered      bool   // text was returned
-	line           lineTracker
+	apart     bool
+	wrapper   string // the tag with which the answer may end
+	trailing  string // end marks and the white space behind them
+	delivered bool   // text was returned
+	line      lineTracker
 }
 
 // filtered is what a piece of an answer contains.

@@ -157,7 +157,7 @@ func findError(doc gjson.Result) (reportedError, bool) {
 	if base := doc.Get("base_resp"); base.Get("status_code").Int() != 0 { // MiniMax
 		return reportedError{codes: []string{"base_resp " + base.Get("status_code").String()}, message: base.Get("status_msg").String()}, true
 	}
-	for _, place := range []string{"errors.0", "detail"} { // Cloudflare, FastAPI
+	for _, place := range []string{"errors.0", "detail", "Response.Error"} { // Cloudflare, FastAPI, Tencent
 		if e := doc.Get(place); holds(e) {
 			return errorOf(e), true
 		}
@@ -177,7 +177,7 @@ func errorOf(e gjson.Result) (r reportedError) {
 	if e.IsArray() {
 		return reportedError{codes: errorOf(e.Get("0")).codes, message: e.Raw}
 	}
-	for _, name := range []string{"code", "type", "status", "error_code", "__type"} {
+	for _, name := range []string{"code", "type", "status", "error_code", "__type", "Code"} {
 		if v := e.Get(name); holds(v) && (v.Type == gjson.String || v.Type == gjson.Number) {
 			r.codes = append(r.codes, v.String())
 		}

@@ -87,7 +87,7 @@ var causeRules = []causeRule{
 		phrases: []string{
 			"insufficient balance", "insufficient credit", "insufficient fund", "credit balance is too low", "exceeded your current quota",
 			"balance is insufficient", "balance is not enough", "not enough balance", "not enough credit", "insufficient account balance",
-			"overdue balance", "out of credit", "no credit", "add credits", "requires more credits", "account is in arrears", "overdue payment", "余额不足", "欠费",
+			"overdue balance", "out of credit", "no credit", "add credits", "requires more credits", "account is in arrears", "overdue payment", "余额不足", "欠费", "余量已用尽", "余量不足",
 		},
 		statuses: []int{http.StatusPaymentRequired},
 	},

@@ -24,11 +24,17 @@ var (
 	lengthOther = regexp.MustCompile(`max_(new_|completion_|output_)?tokens|(completion|output|generated|new) tokens|maximum tokens|` +
 		`image|audio|video|\bfile|pixel|queue|concurren|quota|per (second|minute|hour|day)|timeout|timed out|stop sequence|temperature|top_[pk]|logprob`)
 	// lengthSum: it is about the texts and the bound of the answer together.
-	lengthSum = regexp.MustCompile("\\b(inputs?|prompts?|messages?)[`'\"]?( |_)?(tokens?|length)?[`'\"]?( \\([^)]*\\))? (\\+|plus|and|combined with) ")
+	lengthSum = regexp.MustCompile("\\b(inputs?|prompts?|messages?)[`'\"]?( |_)?(tokens?|length)?[`'\"]?( \\([^)]*\\))? (\\+|plus|and|combined with) |" +
+		"(\\+|plus|and) (the )?[`'\"]?(inputs?|prompts?|messages?)\\b")
+	// lengthChinese: the same in Chinese.
+	lengthChinese = regexp.MustCompile(`(输入|上下文|提示词|对话|文本|prompt|token).*(超过|超出|过长|超长|太长|上限)`)
 )
 
 // tooLong reports whether a message says that the texts are too long.
 func tooLong(message string) bool {
+	if lengthChinese.MatchString(message) {
+		return !lengthOther.MatchString(message)
+	}
 	return lengthSubject.MatchString(message) && lengthMeasure.MatchString(message) && lengthExcess.MatchString(message) &&
 		(!lengthOther.MatchString(message) || lengthSum.MatchString(message))
 }
@@ -59,7 +65,7 @@ func statedNumber(in *regexp.Regexp, message string) (n int, ok bool) {
 
 var (
 	// statedWait is where a message says when to try again.
-	statedWait = regexp.MustCompile(`(?i)\b(?:retry|try again|try your request again|wait|available again|resets?)(?: again| your request)?(?: in| after| for)?(?: about| at least| approximately)? ` +
+	statedWait = regexp.MustCompile(`(?i)\b(?:retry|try again|try your request again|wait|available again|resets?)(?: again| your request)?(?: in| after| for)?:?(?: about| at least| approximately)? ` +
 		`((?:\d+(?:\.\d+)?\s*(?:milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)\b(?:,? and |, | )?|\d+(?:\.\d+)?(?:ms|[dhms]))+)`)
 	waitText = regexp.MustCompile(`(?i)^(\s*\d+(\.\d+)?\s*[a-z]*\s*)+$`)
 	waitPart = regexp.MustCompile(`(?i)(\d+(?:\.\d+)?)\s*([a-z]*)`)

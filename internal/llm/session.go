@@ -245,10 +245,10 @@ func (s *session) readStream(in io.Reader) error {
 	return nil
 }
 
-// otherEvents are names of events that are no part of an answer, whatever their data are.
+// otherEvents are names of events that do not belong to an answer, whatever their data are.
 var otherEvents = []string{"ping", "pong", "heartbeat", "keepalive", "comment", "debug", "trace", "log", "metadata"}
 
-// isOther reports whether an event is no part of an answer: by its name, or because it has one and no choices.
+// isOther reports whether an event does not belong to the answer: by its name, or because it has one and no choices.
 func (s *session) isOther(ev eventstream.Event, data []byte) bool {
 	name := strings.ToLower(strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' {
@@ -271,7 +271,7 @@ func (s *session) isOther(ev eventstream.Event, data []byte) bool {
 }
 
 // takeEvent processes an event. Events with a name are chunks only if they have choices; others keep connections open, or report an error.
-// Neither is text that is no JSON object.
+// Text other than a JSON object is ignored.
 func (s *session) takeEvent(ev eventstream.Event) error {
 	data := bytes.TrimSpace(ev.Data)
 	for again := true; again; data = bytes.TrimSpace(data) { // a proxy has framed events again
@@ -337,7 +337,10 @@ func (s *session) readObject(in io.Reader, mediaType string) error {
 		return s.notAnAnswer(mediaType, words)
 	}
 	doc := gjson.ParseBytes(words)
-	if _, failed := errorIn(doc); !failed && len(choicesOf(doc)) == 0 {
+	if e, failed := errorIn(doc); !failed && len(choicesOf(doc)) == 0 {
+		if causeOf(http.StatusOK, e) != CauseUnknown { // only a text
+			return s.reportedError(e, words)
+		}
 		return s.notAnAnswer(mediaType, words)
 	}
 	if err := s.take(doc, words); err != nil {
