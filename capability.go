@@ -15,7 +15,7 @@ const translatePrefix = "translate:"
 // unambiguous.
 func ParseCapability(field, v string) (string, error) {
 	if !capabilityPattern.MatchString(v) {
-		return "", Invalid(field, "%q: must be 1 to 128 letters, digits and ._:/-, and start with a letter or digit", v)
+		return "", Invalid(field, "%.80q: must be 1 to 128 letters, digits and ._:/-, and start with a letter or digit", v)
 	}
 	text, ok := strings.CutPrefix(v, translatePrefix)
 	if !ok {

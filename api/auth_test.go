@@ -105,6 +105,7 @@ var scopesOf = map[string][]string{
 	"GET /v1/accounts":              {"operator"},
 
 	"GET /v1/turns/{id}":               {"user", "operator"},
+	"GET /v1/sessions/{id}":            {"user", "operator"},
 	"GET /v1/executions/{id}":          {"user", "operator"},
 	"DELETE /v1/executions/{id}":       {"user", "operator"},
 	"POST /v1/assignments":             {"node", "operator"},

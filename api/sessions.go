@@ -20,6 +20,11 @@ func viewSession(sn berth.Session) sessionView {
 	return sessionView{Session: sn, EventsURL: sessionPath(sn.ID) + "/events"}
 }
 
+type sessionInput struct {
+	ID     string `path:"id" maxLength:"128"`
+	UserID string `query:"userId" maxLength:"255" doc:"Owner of the session, for operators. Default: yourself."`
+}
+
 type putSessionInput struct {
 	ID   string `path:"id" maxLength:"128" doc:"Your own id for the session"`
 	Body putSessionInputBody
@@ -35,7 +40,7 @@ func (s *server) sessionRoutes() {
 		"Create a live translation session or change its languages",
 		"Chooses the session's pool, which is kept until the languages change or the pool no longer serves them. "+
 			"503 `no_node`: no pool serves the language pair, which `missing` names."))
-	register(s, "GET /v1/sessions/{id}", forUser, s.getSession, op("get-session", "sessions",
+	register(s, "GET /v1/sessions/{id}", forUsers, s.getSession, op("get-session", "sessions",
 		"Get a session, its pool and its current turn"))
 }
 
@@ -73,11 +78,12 @@ func newSession(user identity.Principal, in *putSessionInput) (berth.Session, er
 }
 
 // getSession reads the row, and adds the pool from Redis unless Redis is unavailable.
-func (s *server) getSession(ctx context.Context, in *idInput) (*sessionView, error) {
-	if err := berth.ValidID("id", in.ID); err != nil {
+func (s *server) getSession(ctx context.Context, in *sessionInput) (*sessionView, error) {
+	user := callOf(ctx).user
+	if err := cmp.Or(berth.ValidID("id", in.ID), checkUser(user, in.UserID)); err != nil {
 		return nil, err
 	}
-	sn, err := s.Ledger.GetSession(ctx, callOf(ctx).user.UserID, in.ID)
+	sn, err := s.Ledger.GetSession(ctx, cmp.Or(in.UserID, user.UserID), in.ID)
 	if err != nil {
 		return nil, noSession(err)
 	}

@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -180,6 +181,10 @@ func TestSessions_SameIDOfTwoUsers_AreIndependent(t *testing.T) { // X5
 		got := h.call(http.MethodGet, "/v1/sessions/demo", h.token(user), nil).json(t)
 		require.Equal(t, []string{"es", "fr"}[i%2], got["tgtLang"])
 		require.True(t, turns[got["currentTurnId"].(string)])
+		named := h.call(http.MethodGet, "/v1/sessions/demo?userId="+url.QueryEscape(user), h.operator(), nil).json(t)
+		require.Equal(t, got, named, "operators name the user")
+		other := h.call(http.MethodGet, "/v1/sessions/demo?userId="+url.QueryEscape(users[(i+1)%len(users)]), h.token(user), nil)
+		require.Equal(t, http.StatusForbidden, other.status, string(other.body))
 		delete(turns, got["currentTurnId"].(string))
 	}
 	listed := h.call(http.MethodGet, "/v1/sessions", h.operator(), nil).json(t)["sessions"].([]any)
