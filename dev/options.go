@@ -90,7 +90,7 @@ func (o *options) validate() error {
 	}
 	for _, a := range o.addresses() {
 		if err := setting.HostPort(*a.addr); err != nil {
-			return fmt.Errorf("settings: %s: invalid address: %s", a.env, err)
+			return fmt.Errorf("settings: %s: invalid address: %w", a.env, err)
 		}
 	}
 	return o.Validate()
