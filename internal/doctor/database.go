@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 
 	"berth/internal/ledger"
 )
@@ -15,6 +17,10 @@ func (d *doctor) database(ctx context.Context) {
 	problem := ledger.Diagnose(err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && problem == nil:
+		if denied := creatable(err); denied != nil {
+			d.add(Error, subject, "let the user of berth write to the directory of BERTH_DATABASE, or set another file", "%s", denied)
+			return
+		}
 		d.add(Warning, subject, "check BERTH_DATABASE unless this is the first start", "the file does not exist; berth creates it: %s", err)
 		return
 	case problem != nil:
@@ -40,4 +46,28 @@ func (d *doctor) database(ctx context.Context) {
 	if !s.Now.IsZero() {
 		d.clock(subject, s.Now.Sub(d.now()))
 	}
+}
+
+// creatable returns why the file that an error names cannot be created, nil if it can.
+func creatable(missing error) error {
+	file, ok := errors.AsType[*fs.PathError](missing)
+	if !ok {
+		return nil
+	}
+	dir := filepath.Dir(file.Path)
+	for {
+		_, err := os.Stat(dir)
+		if err == nil {
+			break
+		}
+		if parent := filepath.Dir(dir); !errors.Is(err, fs.ErrNotExist) || parent == dir {
+			return err
+		}
+		dir = filepath.Dir(dir)
+	}
+	probe, err := os.CreateTemp(dir, ".berth-doctor-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }

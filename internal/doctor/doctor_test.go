@@ -114,6 +114,7 @@ func TestRun_OtherServers_StateWhatToChange(t *testing.T) { // B7
 	has(t, run(t, "settings", time.Now, "--redis-addr=127.0.0.1:1", "--auth-secret="), doctor.Error, "BERTH_AUTH_SECRET", "")
 	has(t, run(t, "temporal", time.Now, "--redis-addr=127.0.0.1:1"), doctor.Error, "", "BERTH_TEMPORAL_ADDR")
 	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1"), doctor.Warning, "does not exist", "BERTH_DATABASE")
+	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1", "--database=sqlite:/proc/none/berth.db"), doctor.Error, "/proc", "let the user of berth write")
 	file := filepath.Join(t.TempDir(), "berth.db")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	has(t, run(t, "database", time.Now, "--redis-addr=127.0.0.1:1", "--database=sqlite:"+file), doctor.OK, "schema version 0; berth migrates it", "")

@@ -19,7 +19,7 @@ func (d *doctor) models(catalog *llm.Catalog) {
 	}
 	switch len(unserved) {
 	case 0:
-		d.add(OK, subject, "", "calls of all %d models can be made", len(models))
+		d.add(OK, subject, "", "all %d models have what their calls need; none was made", len(models))
 	case len(models):
 		d.add(Warning, subject, advice, "all tasks are refused, because no model can be called: %s", strings.Join(unserved, "; "))
 	default:
