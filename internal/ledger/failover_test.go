@@ -191,3 +191,21 @@ func TestTranslate_ErrorsOfPostgres_AreClassified(t *testing.T) { // FI2, FI8
 		require.Equal(t, p.Advice, p.Reason().Text)
 	}
 }
+
+// FI9: commits that wait for a standby which is down are that, and not a server out of reach.
+func TestPing_SynchronousStandbyDown_IsNamed(t *testing.T) {
+	t.Parallel()
+	primary, standby := testdb.StartPrimary(t)
+	l := open(t, primary.URL("postgres"))
+	require.NoError(t, l.Ping(t.Context()))
+	standby.Kill()
+	require.Eventually(t, func() bool {
+		p := Diagnose(l.Ping(t.Context()))
+		return p != nil && p.Code == "standby_awaited" && !p.Lasting
+	}, time.Minute, 100*time.Millisecond)
+	_, err := Inspect(t.Context(), Source{URL: primary.URL("postgres")})
+	require.Equal(t, "standby_awaited", Diagnose(err).Code, "%v", err)
+	primary.Do(t, "ALTER SYSTEM SET synchronous_standby_names = ''")
+	primary.Do(t, "SELECT pg_reload_conf()")
+	require.Eventually(t, func() bool { return l.Ping(t.Context()) == nil }, time.Minute, 100*time.Millisecond)
+}

@@ -48,8 +48,8 @@ func (s Server) Warnings() (found []*Problem) {
 	return found
 }
 
-// Inspect checks whether a process of berth can work with a database, as far as that is possible without changing it. It returns a
-// *Problem if it cannot. The error of a SQLite file that does not exist wraps fs.ErrNotExist.
+// Inspect checks whether a process of berth can work with a database. It changes nothing but a row that Ping writes, too. It returns a
+// *Problem if a process cannot. The error of a SQLite file that does not exist wraps fs.ErrNotExist.
 func Inspect(ctx context.Context, src Source) (s Server, err error) {
 	dsn, err := src.Address()
 	if err != nil {
@@ -72,7 +72,9 @@ func Inspect(ctx context.Context, src Source) (s Server, err error) {
 	if s.Schema < s.Latest {
 		return s, l.checkOwner(ctx)
 	}
-	return s, l.checkWrite(ctx, (*sql.Tx).Rollback)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return s, l.checkWrite(ctx)
 }
 
 // problemOf returns the *Problem of an error that has one.

@@ -86,13 +86,29 @@ type written struct {
 func (l *Ledger) tryWrite(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err := l.checkWrite(ctx, (*sql.Tx).Commit)
+	err := l.checkWrite(ctx)
 	l.writing.last.Store(&written{time.Now(), err})
 }
 
-// checkWrite returns an error if rows cannot be written: the server is read-only, the role lacks a right on a table, or the disk is full.
-// end commits the transaction, or rolls it back.
-func (l *Ledger) checkWrite(ctx context.Context, end func(*sql.Tx) error) error {
+// checkWrite writes a row. It returns an error if that is not possible: the server is read-only, the role lacks a right on a table, the disk is
+// full, or the commit waits for a standby.
+func (l *Ledger) checkWrite(ctx context.Context) error {
+	err := l.writeRow(ctx)
+	if err == nil || ctx.Err() == nil || l.dialect.name != "postgres" {
+		return err
+	}
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	var standbys string
+	if l.probe.QueryRowContext(asking, "SELECT current_setting('synchronous_standby_names')").Scan(&standbys) == nil && standbys != "" {
+		p := standbyAwaited
+		p.Err = fmt.Errorf("a commit did not end within %s, and synchronous_standby_names is set: %w", writeTimeout, err)
+		return &p
+	}
+	return err
+}
+
+func (l *Ledger) writeRow(ctx context.Context) error {
 	tx, err := l.probe.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -114,7 +130,7 @@ func (l *Ledger) checkWrite(ctx context.Context, end func(*sql.Tx) error) error 
 	if err := l.checkRights(ctx, tx); err != nil {
 		return err
 	}
-	return end(tx)
+	return tx.Commit()
 }
 
 // allocatePostgres makes the server write a temporary file for a moment, which fails on a full disk. A row would take the place of an

@@ -94,6 +94,10 @@ var (
 		Code: "disk_full", Setting: setting,
 		Advice: "the disk of the database is full: free or add space",
 	}
+	standbyAwaited = Problem{
+		Code: "standby_awaited", Setting: "synchronous_standby_names",
+		Advice: "commits wait for a standby that does not confirm them: start it, or change synchronous_standby_names of PostgreSQL",
+	}
 	busy = Problem{Code: "busy", Setting: setting, Advice: "the database is busy"}
 )
 

@@ -29,6 +29,10 @@ func (a application) call(method, asAdmin string, in map[string]any) {
 func (a application) writes(room, metadata string) {
 	a.t.Helper()
 	a.call("UpdateRoomMetadata", room, map[string]any{"room": room, "metadata": metadata})
+	require.Eventually(a.t, func() bool { // LiveKit lists them a moment later
+		found, err := a.d.api.list(a.t.Context(), room)
+		return err == nil && len(found) == 1 && found[0].Metadata == metadata
+	}, 10*time.Second, 5*time.Millisecond)
 }
 
 func (a application) deletes(room string) {
