@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -106,7 +105,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	g, ctx := errgroup.WithContext(ctx)
 	checks := b.reported()
 	if tokens.Provider != nil {
-		checks[health.Identity] = func(ctx context.Context) error { return checkProvider(ctx, tokens.Provider) }
+		checks[health.Identity] = tokens.Provider.Check
 		g.Go(func() error { return tokens.Provider.Run(ctx) })
 	}
 	g.Go(func() error { return b.watchRedis(ctx) })
@@ -135,22 +134,6 @@ func signIn(cfg config.Identity) api.SignIn {
 		return api.SignIn{}
 	}
 	return api.SignIn{Issuer: string(cfg.Issuer), ClientID: cfg.ClientID, Parameters: cfg.Parameters, Token: cfg.Token}
-}
-
-// providerFault is why the tokens of the identity provider cannot be verified.
-type providerFault struct{ *identity.Fault }
-
-// Reason states it to operators.
-func (f providerFault) Reason() health.Reason {
-	return health.Reason{Code: f.Code, Setting: f.Setting, Text: f.Summary}
-}
-
-func checkProvider(ctx context.Context, p *identity.Provider) error {
-	err := p.Check(ctx)
-	if fault, ok := errors.AsType[*identity.Fault](err); ok {
-		return providerFault{fault}
-	}
-	return err
 }
 
 // verifier returns the verifier of bearer tokens. The identity provider may be unavailable: its keys are read later.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 
+	"berth/internal/health"
 	"berth/internal/secret"
 )
 
@@ -38,6 +39,11 @@ func (f *Fault) Error() string {
 }
 
 func (f *Fault) Unwrap() error { return f.Err }
+
+// Reason states the fault to operators.
+func (f *Fault) Reason() health.Reason {
+	return health.Reason{Code: f.Code, Setting: f.Setting, Text: f.Summary}
+}
 
 // advice returns what a caller can do about the fault.
 func (f *Fault) advice() string {

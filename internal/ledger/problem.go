@@ -173,8 +173,7 @@ func invalidAddress(err error) error {
 	}
 	if p.Err == nil {
 		text := "invalid PostgreSQL address"
-		if err != nil && errors.Unwrap(err) != nil {
-			cause := errors.Unwrap(err)
+		if cause := errors.Unwrap(err); cause != nil {
 			if _, ok := errors.AsType[*url.Error](err); !ok {
 				text = quoted.ReplaceAllString(cause.Error(), "…")
 			}
