@@ -6,9 +6,11 @@ package redisconn
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,6 +59,8 @@ type Options struct {
 
 	urlPassword string // of Addr
 	tls         bool   // connections use TLS
+	// mutual is set once the server has requested a certificate of this client.
+	mutual *atomic.Bool
 }
 
 // Client is a Redis client of any mode. It connects at its first use.
@@ -145,10 +149,10 @@ func (o *Options) universal() (*redis.UniversalOptions, error) {
 	}
 	if strings.Contains(o.Addr, "://") {
 		err := o.fromURL(u)
-		o.tls = u.TLSConfig != nil
+		o.watchTLS(u.TLSConfig)
 		return u, err
 	}
-	o.tls = u.TLSConfig != nil
+	o.watchTLS(u.TLSConfig)
 	for addr := range strings.SplitSeq(o.Addr, ",") {
 		addr = strings.TrimSpace(addr)
 		if strings.Contains(addr, "@") { // it may contain a password
@@ -160,6 +164,23 @@ func (o *Options) universal() (*redis.UniversalOptions, error) {
 		u.Addrs = append(u.Addrs, addr)
 	}
 	return u, nil
+}
+
+// watchTLS notices whether the server requests a certificate of this client. With TLS 1.3 a server that refuses the certificate closes the
+// connection after the handshake, and its reason may be lost.
+func (o *Options) watchTLS(c *tls.Config) {
+	if c == nil {
+		return
+	}
+	o.tls, o.mutual = true, new(atomic.Bool)
+	load := c.GetClientCertificate
+	c.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		o.mutual.Store(true)
+		if load == nil {
+			return &tls.Certificate{}, nil
+		}
+		return load(request)
+	}
 }
 
 func (o *Options) fromURL(u *redis.UniversalOptions) error {

@@ -2,6 +2,8 @@ package redisconn
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -101,6 +103,50 @@ func TestOpen_WrongSetup_IsRefusedWithReason(t *testing.T) {
 			var wrong SetupError
 			require.ErrorAs(t, err, &wrong)
 			require.ErrorContains(t, err, c.reason)
+		})
+	}
+}
+
+// FI3: a server that refuses the certificate may reset the connection before its reason is read.
+func TestOpen_ServerResetsAfterHandshake_CertificateIsNamed(t *testing.T) { // B7
+	t.Parallel()
+	ca, foreign := testcert.New(t), testcert.New(t)
+	own, other := ca.Issue(t, "redis.test"), foreign.Issue(t, "client")
+	pair, err := tls.LoadX509KeyPair(own.Cert, own.Key)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		asks    tls.ClientAuthType
+		files   clienttls.Files
+		setting string
+		setup   bool
+	}{
+		"no certificate":           {tls.RequestClientCert, clienttls.Files{CA: ca.File}, "BERTH_REDIS_TLS_CERT", true},
+		"certificate of another":   {tls.RequestClientCert, clienttls.Files{CA: ca.File, Cert: other.Cert, Key: other.Key}, "BERTH_REDIS_TLS_CERT", false},
+		"no certificate requested": {tls.NoClientCert, clienttls.Files{CA: ca.File}, "BERTH_REDIS_ADDR", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = l.Close() })
+			go func() {
+				for {
+					raw, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_ = tls.Server(raw, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientAuth: c.asks}).Handshake()
+					_ = raw.(*net.TCPConn).SetLinger(0)
+					_ = raw.Close()
+				}
+			}()
+			client, err := Open(t.Context(), Options{Addr: l.Addr().String(), TLS: c.files})
+			if err == nil {
+				t.Cleanup(func() { _ = client.Close() })
+				err = client.Check(t.Context(), "{c}")
+			}
+			var wrong SetupError
+			require.ErrorContains(t, err, c.setting)
+			require.Equal(t, c.setup, errors.As(err, &wrong), err)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -73,10 +74,11 @@ type conn struct {
 	close func()
 	read  bool   // something was read
 	first string // the first reply, if it is an error
+	opt   *Options
 }
 
 func (h *hook) track(raw net.Conn) net.Conn {
-	c := &conn{Conn: raw, made: time.Now()}
+	c := &conn{Conn: raw, made: time.Now(), opt: &h.opt}
 	c.close = func() { h.open.Delete(c) }
 	h.open.Store(c, nil)
 	if s, ok := raw.(syscall.Conn); ok { // go-redis checks such a connection before it is used
@@ -119,12 +121,23 @@ func (c *conn) Write(b []byte) (int, error) {
 }
 
 // explain returns an error with the first reply of a server that has closed the connection. A server that accepts no further connection, or
-// none of this host, sends why and closes it. go-redis ignores that reply, because it is the one to HELLO.
+// none of this host, sends why and closes it. go-redis ignores that reply, because it is the one to HELLO. A server that has requested a
+// certificate and closes the connection before any reply refuses the certificate.
 func (c *conn) explain(err error) error {
-	if err == nil || c.first == "" {
+	var network net.Error
+	switch {
+	case err == nil:
+		return nil
+	case c.first != "":
+		err = &farewell{c.first, err}
+	case !c.read && c.opt.tls && c.opt.mutual.Load() && !errors.Is(err, net.ErrClosed) && (!errors.As(err, &network) || !network.Timeout()):
+		k := ownCertificate
+		k.setup = c.opt.TLS.Cert == "" // else the server may have stopped at this moment
+		err = &Problem{k, err}
+	default:
 		return err
 	}
-	return fmt.Errorf("redis has closed the connection: %w", &farewell{c.first, err}) // go-redis drops the outermost error of a new connection
+	return fmt.Errorf("redis has closed the connection: %w", err) // go-redis drops the outermost error of a new connection
 }
 
 // farewell is the reply of a server that has closed the connection.
