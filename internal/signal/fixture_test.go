@@ -270,7 +270,14 @@ func (f *fixture) open(u *unit) berth.Conference {
 	})
 }
 
-func (f *fixture) waiting() { f.change(berth.Conference{Status: berth.ConferenceAwaitingRecovery}) }
+// waiting takes the conference from its unit, and returns once the proxy knows: until then it connects participants to that unit.
+func (f *fixture) waiting() {
+	f.t.Helper()
+	f.change(berth.Conference{Status: berth.ConferenceAwaitingRecovery})
+	w, release := f.proxy.conferences.watch(conference)
+	defer release()
+	require.Eventually(f.t, func() bool { return w.now.Load().conf.Status == berth.ConferenceAwaitingRecovery }, waitLimit, time.Millisecond)
+}
 
 func (f *fixture) end() { f.change(berth.Conference{Status: berth.ConferenceEnded}) }
 
