@@ -9,9 +9,11 @@ TOOLS := $(CURDIR)/bin/tools
 GOLANGCI_VERSION := v2.15.0
 GOFUMPT_VERSION := v0.12.0
 WORKFLOWCHECK_VERSION := v0.6.0
+GOTESTSUM_VERSION := v1.13.0
 GOLANGCI := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GOFUMPT := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 WORKFLOWCHECK := $(TOOLS)/workflowcheck-$(WORKFLOWCHECK_VERSION)
+GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 
 VERSION ?=
 LDFLAGS := -s -w $(if $(VERSION),-X main.version=$(VERSION))
@@ -38,29 +40,36 @@ run: ## Start everything in one process: Temporal, Redis, database, model, worke
 # binaries that users run, so the race detector would see the tests only.
 .PHONY: test
 test: export TEMPORAL_DEBUG = 1
-test: ## Run all tests on real servers, those of packages with the race detector
+test: $(GOTESTSUM) ## Run all tests on real servers, those of packages with the race detector
 	@scripts/setup.sh test
 	@$(MAKE) --no-print-directory build
-	@$(MAKE) --no-print-directory --keep-going -j4 test-lua test-units test-dev test-deploy test-page
-	@$(MAKE) --no-print-directory test-stack
+	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	@GOTESTSUM=$(GOTESTSUM) RESULTS=$(RESULTS) scripts/test.sh $(MAKE) --no-print-directory
+
+# A failed test is run a second time, alone, unless the race detector reported it or more than three failed: these tests use real servers,
+# and a busy machine may stop any of them for seconds. scripts/test.sh lists such tests at the end: each is a defect of berth or of the test.
+RESULTS := $(CURDIR)/bin/test
+gotest = $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --hide-summary skipped,output \
+	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
+	--rerun-fails-report=$(RESULTS)/$(1).rerun --jsonfile-timing-events=$(RESULTS)/$(1).json --packages="$(2)" -- $(3)
 
 .PHONY: test-stack test-lua test-units test-dev test-deploy test-page
 test-stack:
-	$(GO) test -parallel 4 -timeout 30m ./tests
+	@$(call gotest,stack,./tests,-parallel 4 -timeout 30m)
 
 # The packages that take longest are first, so that the others run beside them.
 test-units:
-	$(GO) test $(RACE) -p 2 -timeout 20m $$($(GO) list ./api ./internal/ledger ./... | grep -v -e '^berth/tests$$' -e '^berth/lua$$')
+	@$(call gotest,units,$$($(GO) list ./api ./internal/ledger ./... | grep -v -e '^berth/tests$$' -e '^berth/lua$$' | tr '\n' ' '),$(RACE) -p 2 -timeout 20m)
 
 # What these tests check runs in Redis, whose races the detector does not see; without it they take half the time.
 test-lua:
-	$(GO) test -timeout 20m ./lua
+	@$(call gotest,lua,./lua,-timeout 20m)
 
 test-dev:
-	cd dev && $(GO) test -p 1 -timeout 10m ./...
+	@cd dev && $(call gotest,dev,./...,-p 1 -timeout 10m)
 
 test-deploy:
-	cd deploy && $(GO) test -timeout 10m ./...
+	@cd deploy && $(call gotest,deploy,./...,-timeout 10m)
 
 test-page:
 	@if command -v npm >/dev/null 2>&1; then cd api/console && npm test --silent; else echo "test: npm not found, skipping the tests of the page" >&2; fi
@@ -132,3 +141,7 @@ $(GOFUMPT):
 $(WORKFLOWCHECK):
 	@GOBIN=$(TOOLS) $(GO) install go.temporal.io/sdk/contrib/tools/workflowcheck@$(WORKFLOWCHECK_VERSION)
 	@mv $(TOOLS)/workflowcheck $@
+
+$(GOTESTSUM):
+	@GOBIN=$(TOOLS) $(GO) install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+	@mv $(TOOLS)/gotestsum $@
