@@ -367,6 +367,18 @@ func leaves(t *testing.T, c *websocket.Conn) leave {
 	return r.leave
 }
 
+// unwatched waits until the proxy keeps no state of the conference: until then it does not read it again for the next connection.
+func (f *fixture) unwatched() {
+	f.t.Helper()
+	all := f.proxy.conferences
+	require.Eventually(f.t, func() bool {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		return all.watches[conference] == nil
+	}, waitLimit, time.Millisecond)
+	all.running.Wait()
+}
+
 // connectionsAre waits for the number of open connections.
 func (f *fixture) connectionsAre(n int64) {
 	f.t.Helper()

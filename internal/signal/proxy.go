@@ -89,6 +89,7 @@ type Proxy struct {
 	log         *slog.Logger
 	quiet       time.Duration // quietTimeout
 	stall       time.Duration // writeTimeout
+	drain       time.Duration // drainFor
 
 	running     sync.WaitGroup  // requests and sessions
 	admit       chan struct{}   // received by each request; Run has counted it before
@@ -107,7 +108,7 @@ func New(o Options) *Proxy {
 		o.Hold = HoldFor
 	}
 	p := &Proxy{
-		opt: o, tokens: o.Tokens, log: o.Logger, units: newUnits(), quiet: quietTimeout, stall: writeTimeout,
+		opt: o, tokens: o.Tokens, log: o.Logger, units: newUnits(), quiet: quietTimeout, stall: writeTimeout, drain: drainFor,
 		admit:       make(chan struct{}),
 		conferences: newConferences(o.Ledger, o.Infos, o.Redis, o.Channel, o.Logger),
 		upgrader: websocket.Upgrader{

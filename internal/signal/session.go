@@ -202,7 +202,7 @@ func (s *session) fromClient() {
 		}
 		if !broken {
 			if broken = s.write(s.unit, f) != nil; broken {
-				defer time.AfterFunc(drainFor, func() { _ = s.unit.Close() }).Stop() // fromUnit notices, if it has not read the end before
+				defer time.AfterFunc(s.p.drain, func() { _ = s.unit.Close() }).Stop() // fromUnit notices, if it has not read the end before
 			}
 		}
 		if broken {
