@@ -128,7 +128,7 @@ func TestRun_ContextEnds_ReleasesEverything(t *testing.T) {
 func TestSlot_HeldTooLong_ContextEnds(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
-	s, _ := c.slots(c.server.Addr(), 1, short(400*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond),
+	s, _ := c.slots(c.server.Addr(), 1, short(3*time.Second, 100*time.Millisecond, 500*time.Millisecond),
 		func(o *lease.Options) { o.MaxHold = 600 * time.Millisecond })
 	began := time.Now()
 	slot := begin(t, s, "m").granted()
