@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,17 +113,25 @@ func TestHTTP_Execute_NoOutput(t *testing.T) {
 
 func TestHTTP_SlowEndpoint_EndsWithTheJob(t *testing.T) {
 	t.Parallel()
-	gone := make(chan struct{})
+	asked, gone := make(chan struct{}), make(chan struct{})
 	d := endpoint(t, "", func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		close(asked)
 		<-r.Context().Done()
 		close(gone)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
 	_, err := d.Translate(ctx, segment)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, context.Canceled)
 	<-gone
+	late, stop := context.WithTimeout(t.Context(), 0)
+	defer stop()
+	_, err = d.Translate(late, segment)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 func TestNewHTTP_InvalidURL_Fails(t *testing.T) {
