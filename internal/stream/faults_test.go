@@ -83,7 +83,7 @@ func resumeStreams(t *testing.T, rdb *redis.Client, streams int) {
 	rnd := seeded(t)
 	h := newFixture(t, rdb, HubOptions{ReaderBuffer: 4, ReplayChunk: 8})
 	h.pub.opt.FlushInterval = 2 * time.Millisecond // many small events
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	results := make(chan error, 2*streams)
 	for i := range streams {
@@ -156,9 +156,9 @@ func TestReaders_SomeDoNotRead_OthersAreNotDelayed(t *testing.T) {
 	h := newFixture(t, testredis.Start(t).Client(), HubOptions{ReaderBuffer: 4, ReplayChunk: 16})
 	h.pub.opt.FlushSize = 1
 	ch := h.open("t1")
-	texts := randomTokens(rnd, 3000)
+	texts := randomTokens(rnd, 1000)
 	want := strings.Join(texts, "")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	const quick, stalled = 20, 20
 	results := make(chan error, quick)
@@ -200,7 +200,7 @@ func TestReaders_SomeDoNotRead_OthersAreNotDelayed(t *testing.T) {
 // midway starts readers and a writer, calls fault when half the tokens are written, and returns what the readers got.
 func (h fixture) midway(rnd *rand.Rand, fault func()) (want string, got []*transcript) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(h.t.Context(), testLimit)
 	defer cancel()
 	ch := h.open("t1")
 	texts := randomTokens(rnd, 2000)

@@ -90,6 +90,9 @@ func (h fixture) gen(ch lua.Channel) uint64 {
 // readWithin bounds the wait for an event that comes.
 const readWithin = 20 * time.Second
 
+// testLimit bounds a test that reads all of many streams.
+const testLimit = 5 * time.Minute
+
 // read reads n events and returns each as "seq:message", a gap as "gap@seq".
 func read(t *testing.T, r *Reader, n int) []string {
 	t.Helper()

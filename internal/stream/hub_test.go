@@ -118,7 +118,7 @@ func TestSubscribe_FutureIDOnEmptyStream_GapComesWithFirstEvent(t *testing.T) {
 func TestSubscribe_NoStream_Fails(t *testing.T) {
 	t.Parallel()
 	srv := testredis.Start(t)
-	h := newFixture(t, srv.Client(), HubOptions{SubscribeTimeout: 100 * time.Millisecond})
+	h := newFixture(t, srv.Client(), HubOptions{})
 	_, err := h.hub.Subscribe(t.Context(), lua.Channel{UserID: "alice", ServiceID: "web", TaskID: "t1"}, "", false)
 	require.ErrorIs(t, err, ErrAbsent)
 
@@ -131,6 +131,7 @@ func TestSubscribe_NoStream_Fails(t *testing.T) {
 	require.ErrorIs(t, err, ErrAbsent)
 
 	srv.Kill()
+	h = newFixture(t, srv.Client(), HubOptions{SubscribeTimeout: 100 * time.Millisecond})
 	_, err = h.hub.Subscribe(t.Context(), ch, "", false)
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
 }
