@@ -47,11 +47,16 @@ func Start(tb testing.TB, extra ...string) *Server {
 	return s
 }
 
-func findPorts(tb testing.TB, n int) []int {
+// findPorts returns ports that no other test gets before this one ends: a server may be down for a while.
+func findPorts(tb testing.TB, n int) (ports []int) {
 	tb.Helper()
-	ports, err := freeport.Find(n)
-	if err != nil {
-		tb.Fatal(err)
+	for range n {
+		port, release, err := freeport.Reserve()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(release)
+		ports = append(ports, port)
 	}
 	return ports
 }
