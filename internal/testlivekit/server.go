@@ -44,10 +44,20 @@ type Server struct {
 // Start runs a server until the test ends. It fails the test if no server is installed.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	ports, err := freeport.Find(3)
+	var ports []int
+	for range 2 {
+		port, release, err := freeport.Reserve()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(release)
+		ports = append(ports, port)
+	}
+	udp, err := freeport.Find(1) // Reserve holds the UDP port
 	if err != nil {
 		tb.Fatal(err)
 	}
+	ports = append(ports, udp...)
 	s := &Server{Process: testprocess.New(tb, "the LiveKit server"), bin: Binary(tb), ports: ports}
 	s.Restart()
 	return s
