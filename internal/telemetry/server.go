@@ -21,11 +21,15 @@ const DefaultAddr = "127.0.0.1:9464"
 // Serve serves /metrics, /healthz and /readyz on addr until ctx ends. Where another process of the host has the default address, such as
 // a development server, a free port replaces it. A process works without: another address that is in use is logged.
 func (t *Telemetry) Serve(ctx context.Context, addr string, probe *health.Probe, logger *slog.Logger) {
-	if addr == Off {
-		return
+	if addr != Off {
+		t.serve(ctx, addr, addr == DefaultAddr, probe, logger)
 	}
+}
+
+// serve is Serve on an address that a free port may replace.
+func (t *Telemetry) serve(ctx context.Context, addr string, replaceable bool, probe *health.Probe, logger *slog.Logger) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) && addr == DefaultAddr {
+	if replaceable && errors.Is(err, syscall.EADDRINUSE) {
 		l, err = new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	}
 	if err != nil {
