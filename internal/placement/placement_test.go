@@ -40,7 +40,7 @@ func newFixture(t *testing.T) *fixture {
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Tick: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(ctx) })
