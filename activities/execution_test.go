@@ -21,6 +21,9 @@ import (
 	"berth/workflows"
 )
 
+// fleetTick is so long that a process that is not scheduled for seconds does not take its Redis for unavailable.
+const fleetTick = 5 * time.Second
+
 // executions are the activities on a real Redis, with a fleet that follows it.
 func executions(t *testing.T) (*Executions, *testredis.Server) {
 	t.Helper()
@@ -29,7 +32,7 @@ func executions(t *testing.T) (*Executions, *testredis.Server) {
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond})
+	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Tick: fleetTick})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(ctx) })

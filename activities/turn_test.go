@@ -39,7 +39,7 @@ func newTurnTest(t *testing.T, nodes ...string) turnTest {
 	s := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Tick: 100 * time.Millisecond, Logger: logger})
+	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Tick: fleetTick, Logger: logger})
 	h := turnTest{t: t, server: server, Turns: &Turns{
 		Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: logger,
 		StreamTTL: time.Hour, StreamTrim: 1000,
