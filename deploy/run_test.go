@@ -98,9 +98,12 @@ func newMachine(t *testing.T, p *types.Project) *machine {
 	m := &machine{t: t, project: p, dir: t.TempDir(), addresses: map[string]string{}, processes: map[string]*process{}, traces: &traces{}}
 	for name, ports := range listening(t, p) {
 		for _, port := range ports {
-			local, err := freeport.Find(1)
+			local, release, err := freeport.Reserve() // a service starts later
 			require.NoError(t, err)
-			m.addresses[fmt.Sprintf("%s:%d", name, port)] = net.JoinHostPort("127.0.0.1", strconv.Itoa(local[0]))
+			if t.Cleanup(release); name == "livekit" {
+				release() // it needs the UDP port too, which the reservation holds
+			}
+			m.addresses[fmt.Sprintf("%s:%d", name, port)] = net.JoinHostPort("127.0.0.1", strconv.Itoa(local))
 		}
 	}
 	receiver := httptest.NewServer(m.traces)
