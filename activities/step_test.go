@@ -483,7 +483,7 @@ func TestRunStep_CallTakesTooLong_NotRepeated(t *testing.T) { // T20
 			<-time.After(10 * time.Millisecond) // the pace of the provider
 		}
 	})
-	h.Options.CallTimeout = 200 * time.Millisecond
+	h.Options.CallTimeout = 3 * time.Second // enough to record the start of the call and to reach the provider
 	_, err := h.attempt(nil)
 	app := applicationError(t, err)
 	require.Equal(t, string(berth.CodeDeadlineExceeded), app.Type())
