@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -365,6 +366,17 @@ func TestAssign_LeaseExpiredThenRefused_RowDeleted(t *testing.T) {
 	})
 }
 
+// endLease lets the time of a slot pass.
+func endLease(t *testing.T, s *lua.Scripts, a berth.Assignment) {
+	t.Helper()
+	past := float64(redisMs(t, s) - 1)
+	for key, member := range map[string]string{s.Keys().NodeSlots(a.NodeID): a.LeaseID, strings.TrimSuffix(s.Keys().NodesDead(), "dead") + "due": a.NodeID} {
+		changed, err := s.Redis().ZAddArgs(t.Context(), key, redis.ZAddArgs{XX: true, Ch: true, Members: []redis.Z{{Score: past, Member: member}}}).Result()
+		require.NoError(t, err)
+		require.EqualValues(t, 1, changed, key)
+	}
+}
+
 // L7: slots are leases. A full node has a free slot again when a lease is released or expires.
 func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 	t.Parallel()
@@ -372,7 +384,7 @@ func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		g := register(t, s, spec("n1")).Generation
 		one := assign(t, s, "one", lua.Choice{Hold: time.Hour})
-		two := assign(t, s, "two", lua.Choice{Hold: 50 * time.Millisecond})
+		two := assign(t, s, "two", lua.Choice{Hold: time.Hour})
 		require.Equal(t, lua.AssignFull, assign(t, s, "three", lua.Choice{}).Code)
 		confirm := func(a berth.Assignment, ttl time.Duration) string {
 			code, _, err := s.ConfirmNodeSlot(t.Context(), a, ttl)
@@ -380,7 +392,8 @@ func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 			return code
 		}
 		require.Equal(t, lua.NodeSlotHeld, confirm(one.Assignment, time.Hour))
-		require.Eventually(t, func() bool { return assign(t, s, "three", lua.Choice{}).Code == lua.AssignOK }, 20*time.Second, time.Millisecond)
+		endLease(t, s, two.Assignment)
+		require.Equal(t, lua.AssignOK, assign(t, s, "three", lua.Choice{}).Code)
 		require.Equal(t, lua.NodeSlotLost, confirm(two.Assignment, time.Hour), "an expired lease cannot be renewed")
 		require.Equal(t, 2, node(t, s, "n1").Leases)
 		require.False(t, release(t, s, two.Assignment))
@@ -425,12 +438,10 @@ func TestDispatchJob_AffinityNodeLeasesExpired_IsHit(t *testing.T) {
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		register(t, s, spec("a", slots(1)))
 		register(t, s, spec("b"))
-		short := func(j *lua.JobCall) { j.Hold = 20 * time.Millisecond }
-		first := dispatch(t, s, job("t1", 1, short))
+		first := dispatch(t, s, job("t1", 1))
 		require.Equal(t, "a", first.NodeID)
 		require.Equal(t, berth.ExcludeFull, node(t, s, "a").Excluded)
-		until := redisMs(t, s) + 21
-		require.Eventually(t, func() bool { return redisMs(t, s) > until }, 20*time.Second, time.Millisecond)
+		endLease(t, s, first.Assignment)
 		require.Equal(t, berth.AffinityHit, dispatch(t, s, job("t1", 2)).Affinity)
 	})
 }

@@ -493,7 +493,7 @@ func TestSweepNodes_MassLoss_DelaysDeaths(t *testing.T) {
 			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 				times := berth.NodeTimes{Suspect: time.Minute, Death: 2 * time.Minute}
 				call := func() lua.Sweep {
-					out, err := s.SweepNodes(t.Context(), lua.SweepLimits{MassLossDelay: c.delay},
+					out, err := s.SweepNodes(t.Context(), lua.SweepLimits{MassLossDelay: c.delay, MaxGap: time.Hour},
 						lua.SweepRule{Kind: berth.NodeTranslate, Times: times, Confirmed: c.confirmed})
 					require.NoError(t, err)
 					return out
