@@ -242,8 +242,14 @@ func TestExecutions_RedisLostData_SlotRestored(t *testing.T) {
 	require.Error(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
 
 	server.Restart()
+	grace := func(until time.Time) { // instead of its own end, which may come too early or late for this test
+		_, err := e.Scripts.CheckGuard(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, server.Client().HSet(t.Context(), e.Scripts.Keys().Guard(), "grace", until.UnixMilli()).Err())
+	}
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	requireRefused(t, err, berth.CodeUnavailable)
+	grace(time.Now().Add(time.Hour))
 	held := workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, e.ConfirmNode(t.Context(), held), &app)
@@ -254,7 +260,7 @@ func TestExecutions_RedisLostData_SlotRestored(t *testing.T) {
 	}, lua.Registration{Previous: generation})
 	require.NoError(t, err)
 	require.NoError(t, e.ConfirmNode(t.Context(), held))
-	require.NoError(t, server.Client().HSet(t.Context(), e.Scripts.Keys().Guard(), "grace", "0").Err()) // as if it were over
+	grace(time.UnixMilli(0))
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	requireRefused(t, err, berth.CodeNodeFull)
 }

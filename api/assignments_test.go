@@ -176,7 +176,7 @@ func TestAssign_DuringGrace_RefusedWithoutErrorLog(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.join("n1")
-	require.NoError(t, h.client.HSet(t.Context(), h.scripts.Keys().Guard(), "grace", time.Now().Add(time.Hour).UnixMilli()).Err())
+	h.guarded()
 	a := h.assign(doc{"poolId": "translate:en-es"})
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Equal(t, berth.CodeUnavailable, a.problem.Code)
@@ -251,6 +251,7 @@ func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 	g := h.join("n1", with("maxConcurrentJobs", 1))
 	held := h.assign(doc{"leaseId": "l1", "poolId": "translate:en-es"}).json(t)
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
+	h.guarded()
 	early := h.renew("l1", held)
 	require.Equal(t, http.StatusServiceUnavailable, early.status, "the node has not registered again yet: %s", early.body)
 	require.NotEmpty(t, early.header.Get("Retry-After"))
@@ -260,6 +261,7 @@ func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 	require.Equal(t, http.StatusOK, again.status, string(again.body))
 	require.EqualValues(t, now, again.json(t)["generation"])
 	require.Equal(t, berth.NodeTaskQueue("n1", now), again.json(t)["taskQueue"])
+	h.unguarded()
 	require.Eventually(t, func() bool {
 		return h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).problem.Code == berth.CodeNodeFull
 	},
@@ -281,14 +283,9 @@ func TestRenew_RedisLostData_PoolAndCapacityChecked(t *testing.T) { // L12, B8
 	held := first.json(t)
 	require.Equal(t, "n2", held["nodeId"])
 	require.NoError(t, h.client.FlushAll(t.Context()).Err())
+	h.guarded()
 	now := h.join("n2", with("maxConcurrentJobs", 2), with("capabilities", []string{"translate:en-es", "gpu"}), with("previousGeneration", g))
-	_, err := h.scripts.ExtendGrace(t.Context(), func() time.Time {
-		g, err := h.scripts.CheckGuard(t.Context())
-		require.NoError(t, err)
-		return g.Until
-	}(), time.Minute)
-	require.NoError(t, err)
-	_, err = h.scripts.DefinePool(t.Context(), berth.Pool{ID: "farm", Capabilities: []string{"other"}}, false)
+	_, err := h.scripts.DefinePool(t.Context(), berth.Pool{ID: "farm", Capabilities: []string{"other"}}, false)
 	require.NoError(t, err)
 	claim := func(lease, pool string) answer {
 		return h.renew(lease, doc{"leaseId": lease, "nodeId": "n2", "generation": now, "poolId": pool})

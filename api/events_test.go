@@ -467,7 +467,7 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	call := func(id string) lua.EntryCall {
 		return lua.EntryCall{
 			Entry:  lua.EntryOf(berth.TaskRef{UserID: task.UserID, TaskID: id}, 0, step),
-			Limits: lua.ModelLimits{Cap: 1}, Times: lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant},
+			Limits: lua.ModelLimits{Cap: 1}, Times: modelTimes,
 		}
 	}
 	enter := func(id string) (promoted bool) {
@@ -523,7 +523,7 @@ func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
 	require.NoError(t, err)
 	call := lua.EntryCall{
 		Entry:  lua.EntryOf(task.Ref(), last, step),
-		Limits: lua.ModelLimits{Cap: 1}, Times: lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant},
+		Limits: lua.ModelLimits{Cap: 1}, Times: modelTimes,
 	}
 	pause := func(paused bool) {
 		_, err := h.scripts.SetModelLimits(t.Context(), step.Model, call.Times, lua.OperatorLimits{Paused: paused})

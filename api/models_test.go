@@ -22,7 +22,8 @@ const (
 	paidStream = berth.Queue("q_paid_stream")
 )
 
-var modelTimes = lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}
+// modelTimes are so long that no slot and no place ends by itself during a test.
+var modelTimes = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
 // call requests a slot of a model, as the worker of a task does.
 func (h *harness) callModel(model string, queue berth.Queue, user string, n int) lua.SlotReply {
@@ -220,7 +221,7 @@ func TestListQueues_CallsWait_CountedByQueueModelAndUser(t *testing.T) {
 		require.NoError(t, err)
 		_, known := h.model("deepseek-chat")["etaSeconds"]
 		return known
-	}, 5*time.Second, 5*time.Millisecond)
+	}, waitLimit, 5*time.Millisecond)
 	queues = h.call(http.MethodGet, "/v1/queues", h.operator(), nil).json(t)["queues"].([]any)
 	require.Contains(t, queues[0].(doc)["models"].([]any)[0], "etaSeconds")
 }

@@ -158,6 +158,7 @@ func TestFleetReads_RedisUnavailable_LastKnownState(t *testing.T) {
 
 	h.redis.Restart()
 	h.seen("current", func(s *fleet.Snapshot) bool { return !s.Stale })
+	h.guarded()
 	require.Equal(t, http.StatusConflict, h.beat("n1", g).status, "register again")
 	require.GreaterOrEqual(t, h.join("n1"), g, "generations never decrease")
 	written, err := fleet.RestoreSettings(t.Context(), h.ledger, h.scripts)

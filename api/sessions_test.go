@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -287,6 +288,7 @@ func TestSessions_RedisUnavailable_Return503(t *testing.T) { // L11
 
 	h.redis.Restart()
 	waitFor(t, "the API to know", func() bool { return !h.fleet.Snapshot().Stale })
+	h.guarded()
 	for _, early := range []answer{ // the node has not registered again yet
 		h.session("alice", "s2"),
 		h.call(http.MethodPost, "/v1/sessions/s1/jobs", h.token("alice"), job("r1")),
@@ -303,11 +305,16 @@ func TestSessions_RedisUnavailable_Return503(t *testing.T) { // L11
 }
 
 // unguarded ends the grace period after a loss of data, so that a test need not wait for it.
-func (h *harness) unguarded() {
+func (h *harness) unguarded() { h.setGrace(time.UnixMilli(0)) }
+
+// guarded begins the grace period, if a loss of data has not, and lets it last until unguarded.
+func (h *harness) guarded() { h.setGrace(time.Now().Add(time.Hour)) }
+
+func (h *harness) setGrace(until time.Time) {
 	h.t.Helper()
 	_, err := h.scripts.CheckGuard(h.t.Context())
 	require.NoError(h.t, err)
-	require.NoError(h.t, h.client.HSet(h.t.Context(), h.scripts.Keys().Guard(), "grace", "0").Err())
+	require.NoError(h.t, h.client.HSet(h.t.Context(), h.scripts.Keys().Guard(), "grace", until.UnixMilli()).Err())
 }
 
 // FR7: languages are BCP 47 tags in every spelling that clients use; what is stored and sent is canonical. A session gets the pool of the
