@@ -75,6 +75,7 @@ test-page:
 	@if command -v npm >/dev/null 2>&1; then cd api/console && npm test --silent; else echo "test: npm not found, skipping the tests of the page" >&2; fi
 
 .PHONY: check
+check: export TEMPORAL_DEBUG = 1
 check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, determinism and recorded histories of workflows, generated files, modules
 	@scripts/words.sh
 	@scripts/setup.sh test
