@@ -22,6 +22,9 @@ import (
 // slotTimes are long enough that nothing expires during a table test.
 var slotTimes = lua.SlotTimes{TTL: 50 * time.Second, Grant: 10 * time.Second}
 
+// patience is for one call of a script, which is interpreted slowly by the embedded server on a busy machine.
+const patience = time.Minute
+
 const (
 	ttlMs   = 50_000
 	grantMs = 10_000
@@ -34,11 +37,11 @@ var cluster testredis.SharedCluster
 // slotServers returns the servers on which the scripts must return the same results.
 func slotServers(t *testing.T) map[string]redis.UniversalClient {
 	t.Helper()
-	embedded := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), MaxRetries: -1})
+	embedded := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), MaxRetries: -1, ReadTimeout: patience})
 	t.Cleanup(func() { _ = embedded.Close() })
 	server := testredis.Start(t)
 	server.Do(aclUser(t)...)
-	limited := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "berth", Password: "PASSWORD", MaxRetries: -1})
+	limited := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "berth", Password: "PASSWORD", MaxRetries: -1, ReadTimeout: patience})
 	t.Cleanup(func() { _ = limited.Close() })
 	return map[string]redis.UniversalClient{"redis": limited, "embedded": embedded, "cluster": cluster.Client(t)}
 }
