@@ -15,6 +15,7 @@ import (
 	"berth/api"
 	"berth/internal/fleet"
 	"berth/internal/identity"
+	"berth/lua"
 )
 
 func (h *harness) assign(body any) answer {
@@ -261,7 +262,7 @@ func TestRenew_RedisLostData_SlotRestoredAfterNodeRegisters(t *testing.T) {
 	require.Equal(t, http.StatusOK, again.status, string(again.body))
 	require.EqualValues(t, now, again.json(t)["generation"])
 	require.Equal(t, berth.NodeTaskQueue("n1", now), again.json(t)["taskQueue"])
-	h.unguarded()
+	h.setGrace(time.Now().Add(lua.NodeUnsure + time.Second)) // then the node is sure again
 	require.Eventually(t, func() bool {
 		return h.assign(doc{"leaseId": "l2", "poolId": "translate:en-es"}).problem.Code == berth.CodeNodeFull
 	},
