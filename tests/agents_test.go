@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"berth"
+	"berth/client"
 	"berth/internal/node"
 	"berth/internal/testlivekit"
 	"berth/internal/unit"
@@ -113,12 +114,13 @@ func (s *stack) translator(id string, args ...string) *process {
 	return p
 }
 
-// engine is a node in the test's process. It polls its queue and behaves as the executor's name says.
+// engine is a node in the test's process. It polls its queue and behaves as the executor's name says. It sends heartbeats as long
+// as the test runs, which may take longer on a busy machine than a node may send none.
 type engine struct {
 	s          *stack
 	scripts    *lua.Scripts
 	spec       berth.NodeSpec
-	generation int64
+	generation atomic.Int64
 	started    chan berth.ExecuteInput
 	finish     chan struct{} // each value ends one "wait"
 }
@@ -126,7 +128,7 @@ type engine struct {
 // poll starts a worker for the queue of the current generation. Workers of earlier generations still finish their activities.
 func (e *engine) poll() {
 	e.s.tb.Helper()
-	w := worker.New(e.s.temporal(), berth.NodeTaskQueue(e.spec.ID, e.generation), worker.Options{DisableWorkflowWorker: true})
+	w := worker.New(e.s.temporal(), berth.NodeTaskQueue(e.spec.ID, e.generation.Load()), worker.Options{DisableWorkflowWorker: true})
 	w.RegisterActivityWithOptions(e.execute, activity.RegisterOptions{Name: berth.ActivityExecute})
 	require.NoError(e.s.tb, w.Start())
 	e.s.tb.Cleanup(w.Stop)
@@ -135,9 +137,23 @@ func (e *engine) poll() {
 // register registers the node, as a new generation if Redis does not know it.
 func (e *engine) register() {
 	e.s.tb.Helper()
-	r, err := e.scripts.RegisterNode(context.Background(), e.spec, lua.Registration{Previous: e.generation})
+	r, err := e.scripts.RegisterNode(context.Background(), e.spec, lua.Registration{Previous: e.generation.Load()})
 	require.NoError(e.s.tb, err)
-	e.generation = r.Generation
+	e.generation.Store(r.Generation)
+}
+
+// keepBeating sends heartbeats until ctx ends.
+func (e *engine) keepBeating(ctx context.Context, nodes *client.Client) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_, _ = nodes.HeartbeatNode(ctx, e.spec.ID, client.Heartbeat{Generation: e.generation.Load()}) // the next one follows
+		}
+	}
 }
 
 func (e *engine) execute(ctx context.Context, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
@@ -187,6 +203,11 @@ func (s *stack) engine(id string, slots int, mute bool) *engine {
 	if e.register(); !mute {
 		e.poll()
 	}
+	nodes := s.user("nodes", "node")
+	ctx, stop := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	beating.Go(func() { e.keepBeating(ctx, nodes) })
+	s.tb.Cleanup(func() { stop(); beating.Wait() })
 	return e
 }
 

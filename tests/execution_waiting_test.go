@@ -1,10 +1,8 @@
 package tests
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
-	"berth/lua"
 	"berth/workflows"
 )
 
@@ -36,12 +33,6 @@ func manyExecutionsWait(t *testing.T, n, served int, loseRedis bool) {
 	require.NoError(t, err)
 	require.Equal(t, berth.ExecutionRunning, reply.Status)
 	require.Equal(t, "first", (<-n1.started).ExecutionID)
-	if !loseRedis { // many take longer than a node may send no heartbeat
-		ctx, stop := context.WithCancel(context.Background())
-		var beats sync.WaitGroup
-		beats.Go(func() { n1.keepBeating(ctx) })
-		defer func() { stop(); beats.Wait() }()
-	}
 	var g errgroup.Group
 	g.SetLimit(16)
 	began := time.Now()
@@ -113,20 +104,6 @@ func manyExecutionsWait(t *testing.T, n, served int, loseRedis bool) {
 	n1.finish <- struct{}{}
 	require.Equal(t, berth.ExecutionCompleted, ended(t, c, "newcomer").Status)
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 })
-}
-
-// keepBeating sends heartbeats until ctx ends.
-func (e *engine) keepBeating(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			_, _ = e.scripts.HeartbeatNode(ctx, e.spec.ID, e.generation, berth.NodeLoad{}, lua.Weights{Memory: 0.5}) // the next one follows
-		}
-	}
 }
 
 func historyLength(t *testing.T, c temporalclient.Client, execution string) int64 {
