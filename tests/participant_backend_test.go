@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,11 @@ func (b backend) trackOf(identity string) string {
 	return ""
 }
 
+// of returns the events that concern a publisher.
+func of(all []participantEvent, from string) []participantEvent {
+	return slices.DeleteFunc(all, func(e participantEvent) bool { return e.From != from })
+}
+
 // FR1, FR9: everything that a user's own backend can do at the LiveKit server. before is what follows immediately, after what is left after
 // the server was killed and after a planned move; a call that is not kept has its reason in docs/units.md.
 func TestParticipants_BackendCallsLiveKit_ConferenceContinues(t *testing.T) {
@@ -95,14 +101,14 @@ func TestParticipants_BackendCallsLiveKit_ConferenceContinues(t *testing.T) {
 		m := b.unit().members(number)[name]
 		return len(m.Tracks) == 1 && m.Tracks[0].Muted
 	}
-	pauses := func() (n int) {
-		for _, e := range c.of("listener", "silence") {
-			if e.From == "speaker" && e.SilenceMs > 900 {
-				n++
-			}
-		}
-		return n
+	had := 0 // subscriptions of the listener to the speaker before a move
+	// hears reports whether the listener has begun its nth subscription to the speaker and received something in it.
+	hears := func(nth int) bool {
+		began := of(c.of("listener", "subscribed"), "speaker")
+		return len(began) >= nth && slices.ContainsFunc(of(append(c.of("listener", "received"), c.of("listener", "silence")...), "speaker"),
+			func(e participantEvent) bool { return e.At >= began[nth-1].At })
 	}
+	left := func(nth int) bool { return len(of(c.of("listener", "unsubscribed"), "speaker")) >= nth }
 	kept := func(is bool) string {
 		if is {
 			return "kept"
@@ -157,15 +163,19 @@ func TestParticipants_BackendCallsLiveKit_ConferenceContinues(t *testing.T) {
 		},
 		{
 			name: "UpdateSubscriptions", call: func() (err error) {
-				for _, on := range []bool{false, true, false} {
+				for i, on := range []bool{false, true, false} {
 					err = errors.Join(err, b.calls("UpdateSubscriptions", map[string]any{
 						"identity": "listener", "track_sids": []string{b.trackOf("speaker")}, "subscribe": on,
 					}))
-					pause(t.Context(), time.Second)
+					if on {
+						s.eventually("the listener to receive the speaker again", func() bool { return hears(2) })
+					} else {
+						s.eventually("the listener to receive nothing of the speaker", func() bool { return left(1 + i/2) })
+					}
 				}
 				return err
 			},
-			before: func() bool { return pauses() == 1 }, after: func() bool { return pauses() > 1 }, // it receives the speaker again
+			before: func() bool { return true }, after: func() bool { return hears(had + 1) }, // it receives the speaker again
 		},
 		{
 			name: "SendData", call: func() error {
@@ -213,6 +223,7 @@ func TestParticipants_BackendCallsLiveKit_ConferenceContinues(t *testing.T) {
 	for _, m := range moves {
 		former := b.unit()
 		require.Equal(t, epoch, c.m.current(number).Owner.Epoch, "the conference was not moved before")
+		had = len(of(c.of("listener", "subscribed"), "speaker"))
 		m.move(former)
 		epoch = c.m.await(number, "on the other unit", func(now berth.Conference) bool { return on(now.Owner.NodeID)(now) && now.Owner.NodeID != former.id }).Owner.Epoch
 		s.eventually("all to be back after "+m.name, func() bool { return len(b.unit().members(number)) == 3 })

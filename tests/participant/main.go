@@ -146,6 +146,7 @@ func (e *reception) listen(track *webrtc.TrackRemote, from string) {
 	for first := true; ; {
 		p, _, err := track.ReadRTP()
 		if err != nil {
+			e.p.report(event{Event: "unsubscribed", From: from})
 			return
 		}
 		if len(p.Payload) < 9 || p.Payload[0] != 0xfc {
