@@ -123,6 +123,24 @@ func (c *session) submitAfterPause(turn string, index int) client.Dispatch {
 	}
 }
 
+// accepted makes a request with an id of its own, and repeats it while Temporal does not confirm it in time, as on a busy machine.
+func accepted[T any](tb testing.TB, request func() (T, error)) T {
+	tb.Helper()
+	for deadline := time.After(maxWait); ; {
+		out, err := request()
+		p, ok := errors.AsType[*client.Problem](err)
+		if !ok || p.Code != berth.CodeUnavailable {
+			require.NoError(tb, err)
+			return out
+		}
+		select {
+		case <-time.After(time.Duration(p.RetryAfter) * time.Second):
+		case <-deadline:
+			require.NoError(tb, err)
+		}
+	}
+}
+
 // session is one user's session with a reader of its events.
 type session struct {
 	*client.Client

@@ -60,8 +60,7 @@ func TestTemporal_OnPostgresWithLongestIDs_AllWorkRuns(t *testing.T) { // FA4
 			t.Run("task", func(t *testing.T) {
 				first := summary("We need a cook.")
 				first.TaskID, first.ServiceID = longestID(0), longestID(0)
-				acc, err := c.Submit(t.Context(), first, "")
-				require.NoError(t, err)
+				acc := accepted(t, func() (client.Acceptance, error) { return c.Submit(t.Context(), first, "") })
 				require.Equal(t, berth.EventDone, watch(t, c, acc.TaskID, nil).last.Type)
 				again, err := c.Submit(t.Context(), first, "")
 				require.NoError(t, err)
@@ -81,10 +80,11 @@ func TestTemporal_OnPostgresWithLongestIDs_AllWorkRuns(t *testing.T) { // FA4
 
 			t.Run("turn", func(t *testing.T) {
 				session := s.session(user, longestID(n))
-				first, err := session.Dispatch(t.Context(), session.id, client.JobSpec{
-					RequestID: longestID(0), SpeakerID: strings.Repeat("s", 128), Segment: client.Segment{Text: "hello"},
+				first := accepted(t, func() (client.Dispatch, error) {
+					return session.Dispatch(t.Context(), session.id, client.JobSpec{
+						RequestID: longestID(0), SpeakerID: strings.Repeat("s", 128), Segment: client.Segment{Text: "hello"},
+					})
 				})
-				require.NoError(t, err)
 				require.Equal(t, longestID(3), first.NodeID)
 				require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
 				require.Contains(t, session.await(first.TurnID, berth.EventDone), "done(manual 0/1)")
@@ -93,10 +93,12 @@ func TestTemporal_OnPostgresWithLongestIDs_AllWorkRuns(t *testing.T) { // FA4
 
 			t.Run("execution", func(t *testing.T) {
 				id := longestID(200 + n)
-				_, err := c.Execute(t.Context(), client.ExecutionSpec{ExecutionID: id, Executor: "echo", Input: json.RawMessage(`"<漢😀>"`), DeadlineMs: 60_000})
-				require.NoError(t, err)
+				accepted(t, func() (client.AcceptedExecution, error) {
+					return c.Execute(t.Context(), client.ExecutionSpec{ExecutionID: id, Executor: "echo", Input: json.RawMessage(`"<漢😀>"`), DeadlineMs: 60_000})
+				})
 				var ex berth.Execution
 				s.eventually("the execution to end", func() bool {
+					var err error
 					ex, err = c.Execution(context.Background(), id)
 					return err == nil && ex.Status.Final()
 				})
@@ -105,12 +107,13 @@ func TestTemporal_OnPostgresWithLongestIDs_AllWorkRuns(t *testing.T) { // FA4
 			})
 
 			t.Run("conference", func(t *testing.T) {
-				made, err := c.CreateConference(t.Context(), client.ConferenceSpec{
-					E164: e164, Title: strings.Repeat("漢", berth.MaxConferenceTitle/3), DurationMs: time.Hour.Milliseconds(),
+				made := accepted(t, func() (client.Conference, error) {
+					return c.CreateConference(t.Context(), client.ConferenceSpec{
+						E164: e164, Title: strings.Repeat("漢", berth.MaxConferenceTitle/3), DurationMs: time.Hour.Milliseconds(),
+					})
 				})
-				require.NoError(t, err)
 				require.Equal(t, longestID(1), made.Owner.NodeID)
-				_, err = c.EndConference(t.Context(), e164)
+				_, err := c.EndConference(t.Context(), e164)
 				require.NoError(t, err)
 				s.succeeds(workflows.ConferenceWorkflowID(e164))
 			})
@@ -124,8 +127,7 @@ func TestTemporal_OnPostgresWithLongestIDs_AllWorkRuns(t *testing.T) { // FA4
 			c := s.user(user)
 			spec := summary("We need a driver.")
 			spec.TaskID = longestID(300)
-			acc, err := c.Submit(t.Context(), spec, "")
-			require.NoError(t, err)
+			acc := accepted(t, func() (client.Acceptance, error) { return c.Submit(t.Context(), spec, "") })
 			ref := berth.TaskRef{UserID: user, TaskID: acc.TaskID}
 			reader := s.follow(c, acc.TaskID)
 			pass := s.fullPass(true)
@@ -137,8 +139,7 @@ func TestTemporal_OnPostgresWithLongestIDs_AllWorkRuns(t *testing.T) { // FA4
 		last := s.user("alice")
 		spec := summary("We need a pilot.")
 		spec.TaskID = longestID(301)
-		_, err := last.Submit(t.Context(), spec, "")
-		require.NoError(t, err)
+		accepted(t, func() (client.Acceptance, error) { return last.Submit(t.Context(), spec, "") })
 		require.NoError(t, last.Cancel(t.Context(), spec.TaskID))
 		s.awaitEnd(alices(spec.TaskID))
 	})

@@ -142,10 +142,12 @@ func TestExecution_LongestInputAndOutput_Complete(t *testing.T) { // FA3
 	} {
 		input := json.RawMessage(`"` + strings.Repeat(character, (berth.MaxExecutionBytes-2)/len(character)) + `"`)
 		id := "long-" + berth.NewID("")
-		_, err := c.Execute(t.Context(), client.ExecutionSpec{ExecutionID: id, Executor: "echo", Input: input, DeadlineMs: 60_000})
-		require.NoError(t, err, name)
+		accepted(t, func() (client.AcceptedExecution, error) {
+			return c.Execute(t.Context(), client.ExecutionSpec{ExecutionID: id, Executor: "echo", Input: input, DeadlineMs: 60_000})
+		})
 		var ex berth.Execution
 		s.eventually("the execution to end", func() bool {
+			var err error
 			ex, err = c.Execution(context.Background(), id)
 			return err == nil && ex.Status.Final()
 		})
