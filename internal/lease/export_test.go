@@ -7,3 +7,16 @@ func (s *Slots) CheckGuard(ctx context.Context) error {
 	_, err := s.scripts.CheckGuard(ctx)
 	return err
 }
+
+// Settled reports whether no call is in flight and the process knows the place of each request that waits.
+func (s *Slots) Settled() bool {
+	settled := make(chan bool, 1)
+	s.post(func(o *owner) {
+		all := o.calls == 0
+		for _, e := range o.entries {
+			all = all && (e.holding || e.place != "")
+		}
+		settled <- all
+	})
+	return <-settled
+}

@@ -216,6 +216,15 @@ func (p *pending) stillWaits() {
 	}
 }
 
+// settled waits until Redis has executed all calls of processes, of which those of new requests have no place yet: after a loss of data
+// they would enter a request as a new one.
+func settled(t *testing.T, all ...*lease.Slots) {
+	t.Helper()
+	for _, s := range all {
+		require.Eventually(t, s.Settled, waitLimit, time.Millisecond)
+	}
+}
+
 // ends waits for the end of the slot's context and returns its time and cause.
 func ends(t *testing.T, slot *lease.Slot) (at time.Time, cause error) {
 	t.Helper()
