@@ -27,6 +27,9 @@ func tokens(secrets ...string) *identity.Tokens {
 	return &identity.Tokens{Secrets: identity.Secrets(secrets), Audiences: []string{"berth"}, Leeway: identity.DefaultLeeway}
 }
 
+// patient is how long calls wait for a provider in tests that are not about one that hangs: a busy machine is slow.
+const patient = time.Minute
+
 // withProvider returns a verifier of the secret and of the provider's tokens.
 func withProvider(t *testing.T, s *testoidc.Server, change ...func(*identity.ProviderOptions)) *identity.Tokens {
 	t.Helper()
@@ -39,6 +42,7 @@ func withProvider(t *testing.T, s *testoidc.Server, change ...func(*identity.Pro
 	}
 	p, err := identity.NewProvider(o)
 	require.NoError(t, err)
+	p.SetWait(patient)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()

@@ -34,6 +34,7 @@ type Provider struct {
 	claims          ClaimMap
 	client          *http.Client
 	log             *slog.Logger
+	wait            time.Duration // maxWait
 	last            atomic.Pointer[reading]
 	first           chan struct{}      // closed after the first reading
 	requests        chan chan<- *Fault // of a reading; the channels have room for its result
@@ -71,7 +72,7 @@ func NewProvider(o ProviderOptions) (*Provider, error) {
 		o.Client = &http.Client{CheckRedirect: checkRedirect}
 	}
 	p := &Provider{
-		issuer: o.Issuer, jwksURL: o.JWKSURL, claims: o.Claims, client: o.Client, log: o.Logger,
+		issuer: o.Issuer, jwksURL: o.JWKSURL, claims: o.Claims, client: o.Client, log: o.Logger, wait: maxWait,
 		first: make(chan struct{}), requests: make(chan chan<- *Fault),
 	}
 	p.last.Store(&reading{})
@@ -160,7 +161,7 @@ func (p *Provider) refresh(ctx context.Context) *Fault {
 		}
 		return fault
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	ctx, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()
 	done := make(chan *Fault, 1)
 	select {

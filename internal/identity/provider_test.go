@@ -124,7 +124,7 @@ func TestProvider_Unavailable_KnownKeysStayValid(t *testing.T) { // X5
 	require.Eventually(t, func() bool {
 		_, err = v.Verify(t.Context(), token)
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond, "available again")
+	}, 20*time.Second, 10*time.Millisecond, "available again")
 	second.Stop()
 	s.Rotate(t)
 	_, err = v.Verify(t.Context(), s.SignIn(t, "alice", jwt.MapClaims{"scope": "user"}))
