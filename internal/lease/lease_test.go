@@ -17,8 +17,9 @@ import (
 func TestSlots_ManyWaiters_ServedInOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
-	a, _ := c.slots(c.server.Addr(), 1)
-	b, _ := c.slots(c.server.Addr(), 1)
+	times := short(30*time.Second, time.Second, 10*time.Second) // no grant expires
+	a, _ := c.slots(c.server.Addr(), 1, times)
+	b, _ := c.slots(c.server.Addr(), 1, times)
 	slot := begin(t, a, "m").granted()
 	var queue []*pending
 	for i, s := range []*lease.Slots{b, a, b, b, a} {
@@ -51,7 +52,7 @@ func (c *cell) count(key string) int64 {
 func TestPosition_Changes_IsReported(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
-	s, _ := c.slots(c.server.Addr(), 1, short(5*time.Second, 20*time.Millisecond, time.Second))
+	s, _ := c.slots(c.server.Addr(), 1, short(30*time.Second, 20*time.Millisecond, 10*time.Second))
 	slot := begin(t, s, "m").granted()
 	first := begin(t, s, "m")
 	first.waits(0)
