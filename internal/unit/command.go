@@ -133,7 +133,7 @@ func (c *commands) start(ctx context.Context, in berth.UnitConference, returning
 	case exists && prev.Epoch > in.Epoch:
 		return refuse("the unit has a copy of the later epoch %d", prev.Epoch)
 	case exists && prev.Epoch == in.Epoch && !prev.EndAt.Before(in.EndAt): // repeated, perhaps after an extension
-		c.report.begun(in.E164, in.Epoch)
+		c.report.again(in.E164, in.Epoch)
 		return nil
 	case exists && prev.ConferenceID == in.ConferenceID:
 		err = c.driver.Mark(ctx, copyOf(in))
@@ -187,7 +187,11 @@ func (c *commands) adopt(ctx context.Context, in berth.UnitConference) error {
 			return fmt.Errorf("adopt conference %s: %w", in.E164, err)
 		}
 	}
-	c.report.begun(in.E164, in.Epoch)
+	if prev.Epoch < in.Epoch {
+		c.report.begun(in.E164, in.Epoch)
+	} else {
+		c.report.again(in.E164, in.Epoch)
+	}
 	return nil
 }
 

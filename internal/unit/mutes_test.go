@@ -56,13 +56,34 @@ func TestReporter_NewOwner_RestoresMutes(t *testing.T) { // B9
 	r, p := reporting(t, sim)
 	p.take(1)
 	p.do(func(s *proxyState) { require.Zero(t, s.reads, "it began before this agent") })
-	sim.Put(runs(4, 1))
-	r.begun(number, 4)
+	sim.do(func(st *simState) { // no list is read between the two changes
+		st.copies[number] = runs(4, 1)
+		r.begun(number, 4)
+	})
 	p.take(1)
 	require.Eventually(t, func() (read bool) {
 		p.do(func(s *proxyState) { read = s.reads > 0 })
 		return read
 	}, 20*time.Second, r.every)
+	p.quiet(r)
+	p.do(func(s *proxyState) { require.Equal(t, 1, s.reads) })
+}
+
+// A list may have a copy before the command that creates it has ended.
+func TestReporter_NewCopyListedBeforeItsCommandEnds_RestoresMutes(t *testing.T) { // B9
+	t.Parallel()
+	sim := simulated()
+	r, p := reporting(t, sim)
+	sim.Put(runs(4, 1))
+	require.True(t, p.take(1)[0].Full)
+	r.begun(number, 4)
+	require.True(t, p.take(1)[0].Full)
+	require.Eventually(t, func() (read bool) {
+		p.do(func(s *proxyState) { read = s.reads > 0 })
+		return read
+	}, 20*time.Second, r.every)
+	r.again(number, 4) // another delivery
+	require.True(t, p.take(1)[0].Full)
 	p.quiet(r)
 	p.do(func(s *proxyState) { require.Equal(t, 1, s.reads) })
 }

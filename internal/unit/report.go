@@ -65,6 +65,7 @@ type reporter struct {
 type notice struct {
 	e164     string
 	epoch    int64
+	begun    bool // the copy has this epoch since this command
 	released bool
 	repeat   bool
 	changed  bool // its participants
@@ -96,7 +97,12 @@ func newReporter(nodeID string, d Driver, inc berth.Incarnation, api proxy, log 
 }
 
 // begun notes a copy that was created, taken over or adopted.
-func (r *reporter) begun(e164 string, epoch int64) { r.notify(notice{e164: e164, epoch: epoch}) }
+func (r *reporter) begun(e164 string, epoch int64) {
+	r.notify(notice{e164: e164, epoch: epoch, begun: true})
+}
+
+// again notes another delivery of a command, or another end time.
+func (r *reporter) again(e164 string, epoch int64) { r.notify(notice{e164: e164, epoch: epoch}) }
 
 // released notes a copy that was released: it did not end on purpose.
 func (r *reporter) released(e164 string) { r.notify(notice{e164: e164, released: true}) }
@@ -169,8 +175,11 @@ func (r *reporter) note(n notice) {
 		if c != nil {
 			c.changed = true
 		}
-	case c != nil && c.Epoch == n.epoch: // another delivery of the command, or another end time
+	case c != nil && c.Epoch == n.epoch:
 		c.reset()
+		if n.begun { // a list had it before the command ended, as one that began before this agent
+			c.mutes, c.described = mutes{}, false
+		}
 	default:
 		r.known[n.e164] = &reported{Copy: Copy{UnitCopy: berth.UnitCopy{E164: n.e164, Epoch: n.epoch}}}
 	}
