@@ -221,7 +221,7 @@ func TestLiveKit_PrivateRedis_IsEmptiedBeforeEachStart(t *testing.T) {
 	server.Redis = private.Addr()
 	server.Restart()
 	require.NoError(t, egress())
-	l := alive(t, d)
+	l := alive(t, d, patient)
 	first := l.member()
 	newConsole(t, d).does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
 	server.Kill()

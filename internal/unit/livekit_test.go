@@ -83,7 +83,7 @@ func TestLiveKit_ServerRestarts_IncarnationChanges(t *testing.T) { // C23
 	t.Parallel()
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
-	l := alive(t, d, func(o *Options) { o.UnreachableAfter = time.Second })
+	l := alive(t, d, func(o *Options) { o.UnreachableAfter = 3 * time.Second })
 	first := l.member()
 	newConsole(t, d).does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
 
@@ -222,12 +222,12 @@ func TestLiveKit_AutoCreate_IsRefused(t *testing.T) {
 	require.NoError(t, liveKitOf(t, server, "u1").Check(t.Context()))
 	server.AutoCreate = true
 	server.Restart()
-	require.ErrorContains(t, alive(t, liveKitOf(t, server, "u1")).end(), "auto_create")
+	require.ErrorContains(t, alive(t, liveKitOf(t, server, "u1"), patient).end(), "auto_create")
 
 	// One that is restarted with that setting is not registered again until it is restarted without it.
 	server.AutoCreate = false
 	server.Restart()
-	l := alive(t, liveKitOf(t, server, "u1"))
+	l := alive(t, liveKitOf(t, server, "u1"), patient)
 	first := l.member()
 	first.Work.(*commands).report.generation.Store(1) // it was registered
 	server.AutoCreate = true
@@ -342,7 +342,7 @@ func TestLiveKit_Fence_EndsAllRoomsAndTheIncarnation(t *testing.T) {
 	server := testlivekit.Start(t)
 	d := liveKitOf(t, server, "u1")
 	newConsole(t, d).does(berth.ActivityCreateConference, requested("c1", 3, time.Now()))
-	l := alive(t, d, func(o *Options) { o.FenceAfter = 50 * time.Millisecond })
+	l := alive(t, d, patient, func(o *Options) { o.FenceAfter = 50 * time.Millisecond })
 	first := l.member()
 	first.Accepted()
 	require.ErrorIs(t, first.linkEnd(t), errFenced)

@@ -25,6 +25,7 @@ type fakeProxy struct {
 type proxyState struct {
 	reports []report
 	answer  error
+	recover int // number of the call from which on there is no such answer; 0 for none
 	calls   int
 	reads   int
 	former  client.FormerState
@@ -49,6 +50,9 @@ func (p *fakeProxy) do(f func(*proxyState)) {
 func (p *fakeProxy) ReportConference(_ context.Context, e164 string, in berth.ConferenceInfo) (err error) {
 	p.do(func(s *proxyState) {
 		s.calls++
+		if s.calls == s.recover {
+			s.answer = nil
+		}
 		if err = s.answer; err == nil {
 			s.reports = append(s.reports, report{e164, in})
 		}
@@ -157,6 +161,10 @@ func TestReporter_NotRegistered_ReportsNothing(t *testing.T) {
 	r, p := reporting(t, sim)
 	p.take(1)
 	r.generation.Store(0)
+	other := runs(1, 1)
+	other.E164 = "4930123456"
+	sim.Put(other)
+	require.Eventually(t, func() bool { return r.running.Load() == 2 }, 20*time.Second, r.every, "the round before has ended")
 	sim.Put(runs(3, 2))
 	p.quiet(r)
 }
@@ -254,13 +262,8 @@ func TestReporter_RefusedBriefly_RepeatsTheReport(t *testing.T) {
 	t.Parallel()
 	sim := simulated()
 	_, p := reporting(t, sim)
-	p.reply(&client.Problem{Status: http.StatusConflict})
+	p.do(func(s *proxyState) { s.answer, s.recover = &client.Problem{Status: http.StatusConflict}, 3 })
 	sim.Put(runs(3, 2))
-	require.Eventually(t, func() (tried bool) {
-		p.do(func(s *proxyState) { tried = s.calls > 1 })
-		return tried
-	}, 20*time.Second, time.Millisecond)
-	p.reply(nil)
 	isLive(t, p.take(1)[0], true, `{"participantCount":2,"simulated":true}`)
 }
 
@@ -294,6 +297,19 @@ func TestReporter_CopyEndedOnPurpose_ReportsTheEnd(t *testing.T) { // C15
 	require.Equal(t, int64(3), end.Epoch)
 	require.JSONEq(t, `{}`, string(end.Live))
 	p.quiet(r)
+}
+
+// A list that still has a copy is older than its end, which is not a change of its participants.
+func TestSim_LiveInformationOfEndedCopy_Fails(t *testing.T) {
+	t.Parallel()
+	sim := simulated()
+	sim.Put(runs(3, 1))
+	_, copies, err := sim.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, copies, 1)
+	sim.End(number)
+	_, err = sim.Live(t.Context(), number)
+	require.Error(t, err)
 }
 
 func TestReporter_ReleaseOrLostServer_ReportsNoEnd(t *testing.T) {

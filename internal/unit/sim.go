@@ -3,6 +3,7 @@ package unit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -205,9 +206,13 @@ func (s *Sim) Delete(ctx context.Context, e164 string) error {
 
 // Live returns the number of participants.
 func (s *Sim) Live(ctx context.Context, e164 string) (Live, error) {
-	var participants int
-	if err := s.look(ctx, func(st *simState) { participants = st.copies[e164].Participants }); err != nil {
+	var c Copy
+	var ok bool
+	if err := s.look(ctx, func(st *simState) { c, ok = st.copies[e164] }); err != nil {
 		return nil, err
 	}
-	return live(map[string]any{"participantCount": participants, "simulated": true})
+	if !ok { // not a report of 0 participants: it ended after it was listed
+		return nil, errors.New("the copy has ended")
+	}
+	return live(map[string]any{"participantCount": c.Participants, "simulated": true})
 }

@@ -29,6 +29,9 @@ type life struct {
 	ended   chan error
 }
 
+// patient is for tests that are not about a server that responds late.
+func patient(o *Options) { o.UnreachableAfter = time.Minute }
+
 func alive(t *testing.T, d Driver, change ...func(*Options)) *life {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
