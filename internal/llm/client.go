@@ -76,6 +76,7 @@ type Client struct {
 	http    *http.Client
 	log     *slog.Logger
 	limits  Limits
+	rest    time.Duration       // restWait
 	learned map[string]*learned // by model; the map never changes
 }
 
@@ -87,7 +88,7 @@ func NewClient(catalog *Catalog, httpClient *http.Client, logger *slog.Logger) *
 	}
 	own := *httpClient
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	c := &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits(), learned: map[string]*learned{}}
+	c := &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits(), rest: restWait, learned: map[string]*learned{}}
 	for _, m := range catalog.Models() {
 		c.learned[m.Name] = &learned{}
 	}
@@ -138,7 +139,7 @@ func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (R
 	}
 	ctx, end := observe(ctx, ep.servedBy, call.Model)
 	s := &session{
-		endpoint: ep, limits: c.limits, on: on, begun: time.Now(), http: c.http, learned: c.learned[call.Model],
+		endpoint: ep, limits: c.limits, rest: c.rest, on: on, begun: time.Now(), http: c.http, learned: c.learned[call.Model],
 		result: Result{Provider: ep.servedBy},
 	}
 	err = s.run(ctx, call)

@@ -186,6 +186,7 @@ func TestStream_CompleteAnswer_ConnectionReused(t *testing.T) {
 	srv.Start()
 	t.Cleanup(srv.Close)
 	c := clientOf(t, srv.URL, io.Discard)
+	c.rest = time.Minute // on a busy machine the provider takes longer
 	for n := range 5 {
 		_, err := c.Stream(t.Context(), ask(Timeouts{}), ignore)
 		require.NoError(t, err)
@@ -683,7 +684,7 @@ func TestStream_ReaderBusy_NoIdleTimeout(t *testing.T) {
 		<-received
 		send(w, content("b"), stopChunk, doneLine)
 	})
-	idle := 500 * time.Millisecond
+	idle := 2 * time.Second
 	res, err := p.client.Stream(t.Context(), ask(Timeouts{Idle: idle}), func(d Delta) error {
 		if d.Content == "a" {
 			<-time.After(idle + idle/2) // the reader must be busy for longer than the timeout

@@ -68,7 +68,8 @@ type guardedBody struct {
 	io.ReadCloser
 	dog    *watchdog
 	limits Limits
-	ended  func() bool // the answer is complete
+	rest   time.Duration // restWait
+	ended  func() bool   // the answer is complete
 	total  int64
 }
 
@@ -92,7 +93,7 @@ const restWait = 100 * time.Millisecond
 // finished the call, so that releasing the slot does not exceed its limit.
 func (g *guardedBody) Close() error {
 	if g.ended() {
-		g.dog.hurry(restWait)
+		g.dog.hurry(g.rest)
 		_, _ = io.Copy(io.Discard, io.LimitReader(g, errorBodyBytes)) // a longer rest is discarded
 	}
 	return g.ReadCloser.Close()

@@ -24,6 +24,7 @@ import (
 type session struct {
 	endpoint
 	limits  Limits
+	rest    time.Duration
 	http    *http.Client
 	learned *learned
 	on      func(Delta) error
@@ -126,7 +127,7 @@ func (s *session) read(ctx context.Context, call Call) error {
 	if err != nil {
 		return err
 	}
-	body := &guardedBody{ReadCloser: newUnzipped(resp.Body), dog: s.dog, limits: s.limits, ended: func() bool { return s.ended || s.result.FinishReason != "" }}
+	body := &guardedBody{ReadCloser: newUnzipped(resp.Body), dog: s.dog, limits: s.limits, rest: s.rest, ended: func() bool { return s.ended || s.result.FinishReason != "" }}
 	defer func() { _ = body.Close() }() // the answer is complete or abandoned
 	s.result.Stub = resp.Header.Get(StubHeader) == "true"
 	if resp.StatusCode != http.StatusOK {
