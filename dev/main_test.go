@@ -72,7 +72,7 @@ func TestServer_Killed_ChildrenEndAndNextStarts(t *testing.T) {
 			_ = c.Close()
 		}
 		return err != nil
-	}, 5*time.Second, 10*time.Millisecond, "redis-server outlived the process that started it")
+	}, 30*time.Second, 10*time.Millisecond, "redis-server outlived the process that started it")
 
 	// The old ready.json still exists: the new process removes it before it starts anything.
 	second := program(t, dir, "--only=redis,temporal,ui",
@@ -189,7 +189,7 @@ func TestPart_EndsUnexpectedly_IsReported(t *testing.T) {
 // command returns berth-dev on dir, with free ports unless args set them.
 func command(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"--data-dir=" + dir}, args...)...) //nolint:gosec // this very binary
 	cmd.Env = append(os.Environ(), asProgram+"=1", "BERTH_HTTP_ADDR=127.0.0.1:0", "BERTH_TEMPORAL_ADDR=127.0.0.1:0",
