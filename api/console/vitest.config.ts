@@ -3,5 +3,5 @@ import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
   plugins: [svelte()],
-  test: { include: ['tests/**/*.test.ts'], environment: 'node', css: true, testTimeout: 10_000 },
+  test: { include: ['tests/**/*.test.ts'], environment: 'node', css: true, testTimeout: 30_000 },
 });

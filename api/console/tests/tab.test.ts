@@ -2,6 +2,9 @@ import { expect, test, vi } from 'vitest';
 import { follow, type Link } from '../src/lib/sse';
 import { multiplexed, shareOf, shares, type Share, type Tab } from '../src/lib/tab';
 
+/** Waits longer than the second of vi.waitFor, which a busy machine may need. */
+const eventually = (holds: () => unknown) => vi.waitFor(holds, { timeout: 20_000 });
+
 /** A tab of which the test decides what it is. */
 function tabOf(share: () => Share | null) {
   let wake: (() => void)[] = [];
@@ -86,16 +89,16 @@ test('a hidden tab has no stream, asks for the status, and misses nothing when i
   const tab = tabOf(() => ({ turn: 0, release: free }));
   const r = reader(tab, at);
   at.send('a');
-  await vi.waitFor(() => expect(r.got).toEqual(['a']));
+  await eventually(() => expect(r.got).toEqual(['a']));
   expect(r.poll).not.toHaveBeenCalled();
   tab.show(false);
-  await vi.waitFor(() => expect(at.writers.size).toBe(0));
-  await vi.waitFor(() => expect(r.poll.mock.calls.length).toBeGreaterThan(1));
+  await eventually(() => expect(at.writers.size).toBe(0));
+  await eventually(() => expect(r.poll.mock.calls.length).toBeGreaterThan(1));
   expect(free).toHaveBeenCalledTimes(1);
   at.send('b');
   tab.show(true);
   at.send('c');
-  await vi.waitFor(() => expect(r.got).toEqual(['a', 'b', 'c']));
+  await eventually(() => expect(r.got).toEqual(['a', 'b', 'c']));
   expect(at.asked).toEqual(['', '1-0']);
   expect(r.links).not.toContain('waiting');
   await r.end();
@@ -108,7 +111,7 @@ test('a conference is followed in a hidden tab, too', async () => {
   tab.show(false);
   const r = reader(tab, at, { always: true });
   at.send('a');
-  await vi.waitFor(() => expect(r.got).toEqual(['a']));
+  await eventually(() => expect(r.got).toEqual(['a']));
   await r.end();
 });
 
@@ -117,12 +120,12 @@ test('a tab without a share of the connections reports it, and reads the stream 
   let share: Share | null = null;
   const tab = tabOf(() => share);
   const r = reader(tab, at);
-  await vi.waitFor(() => expect(r.poll.mock.calls.length).toBeGreaterThan(1));
+  await eventually(() => expect(r.poll.mock.calls.length).toBeGreaterThan(1));
   expect(at.asked).toEqual([]);
   expect(r.links.at(-1)).toBe('crowded');
   at.send('a');
   share = { turn: 0, release: () => {} };
-  await vi.waitFor(() => expect(r.got).toEqual(['a']));
+  await eventually(() => expect(r.got).toEqual(['a']));
   expect(r.links.at(-1)).toBe('live');
   await r.end();
 });
@@ -131,9 +134,9 @@ test('a stream ends after its turn and continues behind the others', async () =>
   const at = server();
   const r = reader(tabOf(() => ({ turn: 30, release: () => {} })), at);
   at.send('a');
-  await vi.waitFor(() => expect(at.asked.length).toBeGreaterThan(2));
+  await eventually(() => expect(at.asked.length).toBeGreaterThan(2));
   at.send('b');
-  await vi.waitFor(() => expect(r.got).toEqual(['a', 'b']));
+  await eventually(() => expect(r.got).toEqual(['a', 'b']));
   expect(r.poll).not.toHaveBeenCalled();
   await r.end();
 });
@@ -152,7 +155,7 @@ test('tabs have as many shares as there are, and get those that are released', a
   for (let i = 0; i < shares + 2; i++) all.push(await shareOf(locks));
   expect(all.map((s) => s !== null)).toEqual([...Array<boolean>(shares).fill(true), false, false]);
   all[1]!.release();
-  await vi.waitFor(async () => expect(await shareOf(locks)).not.toBeNull());
+  await eventually(async () => expect(await shareOf(locks)).not.toBeNull());
   expect(await shareOf(locks)).toBeNull();
 });
 
