@@ -126,7 +126,10 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
-	require.NoError(t, h.scripts.MarkPollers(ctx, catalog.TaskQueues()))
+	for _, queue := range catalog.TaskQueues() { // for longer than a worker marks them, since none repeats it
+		until := time.Now().Add(time.Hour).UnixMilli()
+		require.NoError(t, h.client.ZAdd(ctx, h.scripts.Keys().Pollers(), redis.Z{Score: float64(until), Member: queue}).Err())
+	}
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
 	keys, err := signal.NewKeys("", logger)
 	require.NoError(t, err)

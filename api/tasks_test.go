@@ -590,7 +590,7 @@ func TestCancelTask_OpenThenEnded_AcceptedThenConflict(t *testing.T) {
 // waitFor polls a condition that another process or goroutine makes true.
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, 10*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, cond, waitLimit, 5*time.Millisecond, what)
 }
 
 func TestEraseTask_Ended_StatusRemainsWithoutTexts(t *testing.T) { // B11
