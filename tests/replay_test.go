@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
@@ -42,13 +41,11 @@ func (s *stack) replayAll() {
 // replayPage replays the histories of one page of the list and returns the token of the next one.
 func (s *stack) replayPage(c temporalclient.Client, page []byte) (next []byte) {
 	s.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	quiet := sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))
-	list, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 100, NextPageToken: page})
+	list, err := c.ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{PageSize: 100, NextPageToken: page})
 	require.NoError(s.tb, err)
 	for _, e := range list.GetExecutions() {
-		h := s.history(ctx, c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
+		h := s.history(context.Background(), c, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId())
 		s.smallFactsOnly(h)
 		if len(h.GetEvents()) < 3 {
 			continue // no worker has received it
@@ -92,6 +89,8 @@ func (s *stack) smallFactsOnly(h *history.History) {
 }
 
 func (s *stack) history(ctx context.Context, c temporalclient.Client, id, run string) *history.History {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
 	h := &history.History{}
 	events := c.GetWorkflowHistory(ctx, id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
