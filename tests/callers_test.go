@@ -123,7 +123,7 @@ func (c *session) submitAfterPause(turn string, index int) client.Dispatch {
 	}
 }
 
-// accepted makes a request with an id of its own, and repeats it while Temporal does not confirm it in time, as on a busy machine.
+// accepted makes a request that can be repeated, and repeats it while Temporal does not answer in time, as on a busy machine.
 func accepted[T any](tb testing.TB, request func() (T, error)) T {
 	tb.Helper()
 	for deadline := time.After(maxWait); ; {
@@ -216,9 +216,22 @@ func (c *session) received(turn string) string {
 
 func (c *session) turn(id string) berth.Turn {
 	c.s.tb.Helper()
-	out, err := c.Turn(context.Background(), id)
-	require.NoError(c.s.tb, err)
-	return out
+	return accepted(c.s.tb, func() (berth.Turn, error) { return c.Turn(context.Background(), id) })
+}
+
+// finalize ends a turn, and repeats the request while Temporal does not confirm it: the first one may have ended the turn.
+func (c *session) finalize(turn string) error {
+	for began := time.Now(); ; {
+		err := c.FinalizeTurn(context.Background(), turn)
+		p, ok := errors.AsType[*client.Problem](err)
+		if !ok || p.Code != berth.CodeUnavailable || time.Since(began) > maxWait {
+			return err
+		}
+		<-time.After(time.Duration(p.RetryAfter) * time.Second)
+		if now, err := c.Turn(context.Background(), turn); err == nil && now.Status == berth.TurnFinalized {
+			return nil
+		}
+	}
 }
 
 func (s *stack) session(user, id string) *session {

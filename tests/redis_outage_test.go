@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -72,16 +71,16 @@ func TestTurn_RedisOutage_SegmentsArriveOnce(t *testing.T) {
 				for j := range running {
 					j.answer <- nil
 				}
-				ended <- users[0].FinalizeTurn(context.Background(), turns[0])
+				ended <- users[0].finalize(turns[0])
 			}()
 			away(redis)
 			back := time.Now()
-			require.NoError(t, <-ended, "ending a turn needs no Redis")
+			require.NoError(t, <-ended)
 			for _, d := range testNodes {
 				d.held.Store(false)
 			}
 			users[1].submit(turns[1], 3, berth.FinalizeManual)
-			require.NoError(t, users[2].FinalizeTurn(t.Context(), turns[2]))
+			require.NoError(t, users[2].finalize(turns[2]))
 			for i, c := range users {
 				want := "turn, 0:text 0, 1:text 1, 2:text 2, done(manual 0/3)"
 				if i == 1 {

@@ -86,7 +86,7 @@ func TestTemporal_OnPostgresWithLongestIDs_AllWorkRuns(t *testing.T) { // FA4
 					})
 				})
 				require.Equal(t, longestID(3), first.NodeID)
-				require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
+				require.NoError(t, session.finalize(first.TurnID))
 				require.Contains(t, session.await(first.TurnID, berth.EventDone), "done(manual 0/1)")
 				s.succeeds(workflows.TurnWorkflowID(first.TurnID))
 			})

@@ -81,7 +81,7 @@ func TestTurn_LongestSegmentsAtOnce_AllAreTranslated(t *testing.T) { // FA3
 					c := s.session("alice", "s-"+berth.NewID(""))
 					first := c.submit("", 999, "")
 					texts := c.longSegments(first.TurnID, segments, character)
-					require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
+					require.NoError(t, c.finalize(first.TurnID))
 					c.await(first.TurnID, berth.EventDone)
 					got := map[int]string{}
 					for _, ev := range c.all {
@@ -120,7 +120,7 @@ func TestTurn_LongestSegmentsAtOnce_AllAreTranslated(t *testing.T) { // FA3
 				for range count + 1 {
 					other.next(s).answer <- nil
 				}
-				require.NoError(t, c.FinalizeTurn(t.Context(), first.TurnID))
+				require.NoError(t, c.finalize(first.TurnID))
 				require.Contains(t, c.await(first.TurnID, berth.EventDone), fmt.Sprintf("done(manual 0/%d)", count+1))
 				s.succeeds(workflows.TurnWorkflowID(first.TurnID))
 				s.smallTasks(workflows.TurnWorkflowID(first.TurnID))
