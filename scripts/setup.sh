@@ -18,6 +18,7 @@ language chi_sim || need tesseract-ocr-chi-sim
 if [ "$purpose" = test ]; then
 	has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || need postgresql
 	has pgbouncer || [ -x /usr/sbin/pgbouncer ] || need pgbouncer
+	has git || need git # a clone of the repository
 	has curl || need curl # commands of the documentation
 	has openssl || need openssl
 	has chromium || has chromium-browser || has google-chrome || need chromium
