@@ -46,7 +46,7 @@ func TestEnvironment_Wrong_DoctorAndProcessNameTheSetting(t *testing.T) { // FI5
 		same("BERTH_TEMPORAL_ADDR=temporal", "--temporal-addr (BERTH_TEMPORAL_ADDR): invalid address: must be host:port; the port is missing"),
 		same("BERTH_TEMPORAL_ADDR=::1:7233", "an IPv6 address must be in brackets: [::1]:7233"),
 		same("BERTH_TEMPORAL_ADDR=https://temporal:7233", "must be host:port without a scheme"),
-		same("BERTH_TEMPORAL_ADDR=temporal.invalid:7233", "no such host"),
+		same("BERTH_TEMPORAL_ADDR=temporal..invalid:7233", "no such host"), // no resolver is asked for this name
 		same("BERTH_TEMPORAL_ADDR=127.0.0.1:1", "connection refused"),
 		same("BERTH_TEMPORAL_TLS_CA=/none.pem", "read certificate authorities (BERTH_TEMPORAL_TLS_CA): open /none.pem: no such file"),
 		same("BERTH_TEMPORAL_TLS_CA="+dir, "is a directory"),
