@@ -1,12 +1,14 @@
 package redisconn
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -57,10 +59,11 @@ func (h *hook) after(err error) error {
 const minAge = time.Second
 
 // drop closes the connections. The address may lead to the new master, to which only new connections do: the others would fail one by
-// one, or read what the old master has.
+// one, or read what the old master has. It keeps those of subscriptions, which a replica serves as well: a Listener notices when the commands
+// reach another server.
 func (h *hook) drop() {
 	h.open.Range(func(c, _ any) bool {
-		if c, ok := c.(*conn); ok && time.Since(c.made) >= minAge {
+		if c, ok := c.(*conn); ok && time.Since(c.made) >= minAge && !c.subscribes.Load() {
 			_ = c.Close() // nothing is lost that the server would have accepted
 		}
 		return true
@@ -72,9 +75,11 @@ type conn struct {
 	net.Conn
 	made  time.Time
 	close func()
-	read  bool   // something was read
-	first string // the first reply, if it is an error
-	opt   *Options
+	read  bool // something was read
+	// subscribes is whether the connection receives messages.
+	subscribes atomic.Bool
+	first      string // the first reply, if it is an error
+	opt        *Options
 }
 
 func (h *hook) track(raw net.Conn) net.Conn {
@@ -92,6 +97,9 @@ type socket struct {
 	*conn
 	syscall.Conn
 }
+
+// subscribeAt is the length of a command in which the name of SUBSCRIBE ends.
+const subscribeAt = 24
 
 // Close closes the connection.
 func (c *conn) Close() error {
@@ -113,6 +121,9 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Write writes to the connection.
 func (c *conn) Write(b []byte) (int, error) {
+	if bytes.Contains(b[:min(len(b), subscribeAt)], []byte("\r\n$9\r\nsubscribe")) {
+		c.subscribes.Store(true)
+	}
 	n, err := c.Conn.Write(b)
 	if err != nil && !c.read && c.SetReadDeadline(time.Now().Add(minAge)) == nil {
 		_, _ = c.Read(make([]byte, 1024)) // for c.first

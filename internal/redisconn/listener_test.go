@@ -44,8 +44,14 @@ func listen(t *testing.T, server *testredis.Server, channels ...string) *Listene
 
 func listenOn(t *testing.T, s Subscriber, channels ...string) *Listener {
 	t.Helper()
+	return listenEvery(t, 500*time.Millisecond, s, channels...)
+}
+
+// listenEvery is listenOn with a time between ticks.
+func listenEvery(t *testing.T, tick time.Duration, s Subscriber, channels ...string) *Listener {
+	t.Helper()
 	l := NewListener(s, ListenerOptions{
-		Name: "test", Channels: channels, Tick: 500 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Name: "test", Channels: channels, Tick: tick, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
