@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/testcert"
+	"berth/internal/testredis"
 )
 
 // environment is a wrong environment, with what berth doctor and the API at its start report. The API ends, or waits and logs it.
@@ -40,6 +41,13 @@ func TestEnvironment_Wrong_DoctorAndProcessNameTheSetting(t *testing.T) { // FI5
 	same := func(env, text string) environment {
 		return environment{name: env, env: []string{env}, doctor: text, process: text}
 	}
+	redis := func(name string, server *testredis.Server, cause, advice string, env ...string) environment { // D6, D8
+		e := environment{name: name, env: append(env, "BERTH_REDIS_ADDR="+server.Addr())}
+		e.doctor, e.process = cause+": "+advice, cause+": "+advice
+		return e
+	}
+	plain, sentinel := testredis.Start(t), testredis.StartSentinel(t).Sentinels()[0]
+	secured, _ := testredis.StartTLS(t)
 	for _, e := range []environment{
 		same("BERTH_DATABASE=\"sqlite:berth.db\"", "--database: has quotes around it, which are a part of the value here; remove them"),
 		same("BERTH_DATABASE=sqlite:a\rb.db", "contains a carriage return"),
@@ -67,6 +75,11 @@ func TestEnvironment_Wrong_DoctorAndProcessNameTheSetting(t *testing.T) { // FI5
 		same("BERTH_TEMPORAL_API_KEY_FILE="+file("a\nb"), "BERTH_TEMPORAL_API_KEY_FILE): the secret cannot be read: the file has more than one line"),
 		same("BERTH_LIVEKIT_KEYS_FILE=/none", "BERTH_LIVEKIT_KEYS_FILE"),
 		same("BERTH_DRAIN=10", "--drain"),
+		redis("Sentinel without master", sentinel, "the server is a Sentinel", "BERTH_REDIS_SENTINEL_MASTER: ", "BERTH_REDIS_PASSWORD=secret"),
+		redis("mode cluster on a Sentinel", sentinel, "the server is a Sentinel", "BERTH_REDIS_MODE: ", "BERTH_REDIS_MODE=cluster"),
+		redis("master on a single server", plain, "the server is a Redis server", "BERTH_REDIS_ADDR: ", "BERTH_REDIS_SENTINEL_MASTER=mymaster"),
+		redis("TLS to a Redis without", plain, "without TLS", "BERTH_REDIS_TLS: ", "BERTH_REDIS_TLS=true"),
+		redis("no TLS to a Redis with it", secured, "which this process does not use", "BERTH_REDIS_TLS: "),
 		{name: "port in use", env: []string{"BERTH_HTTP_ADDR=" + l.Addr().String()}, process: "BERTH_HTTP_ADDR: listen on " + l.Addr().String()},
 	} {
 		t.Run(e.name, func(t *testing.T) {

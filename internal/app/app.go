@@ -122,7 +122,7 @@ func (b *base) checkRedis(ctx context.Context) error {
 		return err
 	}
 	if _, err := b.scripts.CheckServer(ctx); err != nil {
-		return redisconn.Explained(err)
+		return b.redis.Diagnose(ctx, err)
 	}
 	return redisconn.CheckSubscribe(ctx, b.scripts)
 }
@@ -149,7 +149,7 @@ func (b *base) useRedis(ctx context.Context) error {
 // checkRisks is useRedis, and returns a risk as well.
 func (b *base) checkRisks(ctx context.Context) error {
 	if err := b.useRedis(ctx); err != nil {
-		return err
+		return b.redis.Diagnose(ctx, err)
 	}
 	return b.redis.CheckRisk(ctx, b.scripts.Keys().Guard())
 }

@@ -82,26 +82,47 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 		return nil, err
 	}
 	u.CredentialsProviderContext, u.OnConnect = opt.Credentials, opt.authenticateSentinel
-	mode := opt.Mode
-	if mode == "" && opt.SentinelMaster != "" {
-		mode = ModeSentinel
-	}
-	if mode == "" {
-		if mode, err = opt.detect(ctx, u); err != nil {
+	found, err := opt.detect(ctx, u)
+	if found != "" {
+		if err := opt.suits(found, len(u.Addrs)); err != nil {
 			return nil, err
 		}
 	}
-	c := &Client{mode: mode, opt: opt}
+	mode := cmp.Or(opt.wants(), found)
+	if p := Explain(err); found == "" && p != nil && p.setup && (mode == "" || p.code == notTLS.code) {
+		return nil, err
+	}
+	if mode == "" && len(u.Addrs) > 1 && opt.Cell == "" {
+		return nil, noneReplies(err)
+	}
+	return opt.open(u, cmp.Or(mode, opt.assumed(u)))
+}
+
+// assumed returns the mode of a client while no server replies.
+func (o Options) assumed(u *redis.UniversalOptions) Mode {
+	switch mode := o.wants(); {
+	case mode != "":
+		return mode
+	case len(u.Addrs) > 1:
+		return ModeCluster
+	default:
+		return ModeSingle
+	}
+}
+
+// open returns a client of a mode.
+func (o Options) open(u *redis.UniversalOptions, mode Mode) (*Client, error) {
+	c := &Client{mode: mode, opt: o}
 	switch mode {
 	case ModeSentinel:
-		if opt.SentinelMaster == "" {
+		if o.SentinelMaster == "" {
 			return nil, SetupError("BERTH_REDIS_SENTINEL_MASTER is not set: Sentinels need the name of the master")
 		}
-		u.MasterName = opt.SentinelMaster
+		u.MasterName = o.SentinelMaster
 		c.UniversalClient = redis.NewUniversalClient(u)
-		c.AddHook(newHook(opt))
+		c.AddHook(newHook(o))
 	case ModeCluster:
-		if opt.Cell == "" {
+		if o.Cell == "" {
 			return nil, errNoCell
 		}
 		if u.DB != 0 {
@@ -110,14 +131,14 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 		cluster := u.Cluster()
 		cluster.ClusterStateReloadInterval = reloadSlots
 		rdb := redis.NewClusterClient(cluster)
-		rdb.OnNewNode(func(node *redis.Client) { node.AddHook(newHook(opt)) })
+		rdb.OnNewNode(func(node *redis.Client) { node.AddHook(newHook(o)) })
 		c.UniversalClient = rdb
 	default:
 		if len(u.Addrs) > 1 {
 			return nil, SetupError("BERTH_REDIS_ADDR: a single server has one address; for several, set BERTH_REDIS_MODE to sentinel or cluster")
 		}
 		c.UniversalClient = redis.NewUniversalClient(u)
-		c.AddHook(newHook(opt))
+		c.AddHook(newHook(o))
 	}
 	return c, nil
 }

@@ -117,6 +117,10 @@ var (
 		code: "tls", setting: "BERTH_REDIS_TLS", meaning: "the server does not use TLS",
 		advice: "unset it and write redis:// in BERTH_REDIS_ADDR, or set the address of a port with TLS", setup: true,
 	}
+	needsTLS = kind{
+		code: "tls", setting: "BERTH_REDIS_TLS", meaning: "the server requires TLS at this port",
+		advice: "set it to true, or set the address of a port without TLS", setup: true,
+	}
 	certificate = kind{
 		code: "certificate", setting: "BERTH_REDIS_TLS_CA, BERTH_REDIS_TLS_SERVER_NAME", meaning: "the certificate of Redis cannot be verified",
 		advice: "set the authorities that have signed it, and the name in it", setup: true,

@@ -38,7 +38,7 @@ func TestDocs_Problems_AreListed(t *testing.T) { // B7
 		row(r.prefixes, r.kind)
 	}
 	for _, k := range []kind{
-		unknownMaster, noSentinel, notTLS, certificate, ownCertificate, closed, noHandshake, noReply, unreachable, unknownFormat, rejected, evicts,
+		unknownMaster, noSentinel, notTLS, needsTLS, certificate, ownCertificate, closed, noHandshake, noReply, unreachable, unknownFormat, rejected, evicts,
 	} {
 		row(nil, k)
 	}

@@ -2,7 +2,6 @@ package redisconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -115,23 +114,21 @@ func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
 func (c *Client) Check(ctx context.Context, key string) error {
 	rdb, err := c.MasterForKey(ctx, key)
 	if err != nil {
-		return Explained(err)
+		return c.Diagnose(ctx, err)
 	}
 	fields, err := info(ctx, rdb, "server")
 	if err != nil {
-		return err
+		return c.Diagnose(ctx, err)
 	}
-	switch mode := modeOf(fields); {
-	case mode == ModeCluster && c.opt.Cell == "":
-		return errNoCell
-	case mode == ModeSentinel && c.mode == ModeSingle:
-		return SetupError("BERTH_REDIS_ADDR is the address of a Sentinel: set BERTH_REDIS_SENTINEL_MASTER to the name of its master")
-	case (mode == ModeCluster) != (c.mode == ModeCluster):
-		hint := "set BERTH_REDIS_MODE=" + string(mode)
-		if c.opt.Mode == "" {
-			hint = "it was unavailable when this process started: restart, or " + hint
+	found := modeOf(fields)
+	if c.mode != ModeSentinel { // whose master was asked
+		if err := c.opt.suits(found, 1); err != nil {
+			return err
 		}
-		return SetupError(fmt.Sprintf("Redis runs in mode %s, not %s: %s", mode, c.mode, hint))
+	}
+	if (found == ModeCluster) != (c.mode == ModeCluster) {
+		return SetupError(fmt.Sprintf("Redis runs in mode %[1]s, not %[2]s: it was unavailable when this process started: restart, or set BERTH_REDIS_MODE=%[1]s",
+			found, c.mode))
 	}
 	return checkVersion(fields)
 }
@@ -157,29 +154,6 @@ func (c *Client) MasterForKey(ctx context.Context, key string) (*redis.Client, e
 	default:
 		return nil, fmt.Errorf("unexpected redis client %T", rdb)
 	}
-}
-
-// detect asks the first server that replies for its mode. When none does, the number of addresses decides.
-func (o Options) detect(ctx context.Context, u *redis.UniversalOptions) (Mode, error) {
-	for _, addr := range u.Addrs {
-		opt := u.Simple()
-		opt.Addr, opt.DB, opt.MaxRetries = addr, 0, -1
-		rdb := redis.NewClient(opt)
-		rdb.AddHook(newHook(o))
-		fields, err := info(ctx, rdb, "server")
-		_ = rdb.Close() // it was only read from
-		var wrong SetupError
-		if errors.As(err, &wrong) {
-			return "", err
-		}
-		if err == nil {
-			return modeOf(fields), nil
-		}
-	}
-	if len(u.Addrs) > 1 {
-		return ModeCluster, nil
-	}
-	return ModeSingle, nil
 }
 
 // info reads a section. The embedded server of the development environment has no sections of interest.

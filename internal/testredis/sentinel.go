@@ -71,6 +71,9 @@ func (s *Sentinel) Addr() string {
 	return strings.Join(addrs, ",")
 }
 
+// Sentinels returns the Sentinels themselves.
+func (s *Sentinel) Sentinels() []*Server { return s.sentinels }
+
 // Master returns the server that the Sentinels name as the master, if it runs.
 func (s *Sentinel) Master() (found *Server) {
 	s.tb.Helper()
