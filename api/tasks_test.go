@@ -93,6 +93,35 @@ func TestSubmitTask_NoWorkerForModel_RefusedByName(t *testing.T) { // T23, T27
 	require.Equal(t, http.StatusAccepted, submit().status)
 }
 
+// D7: workers that cannot use Temporal may have stopped because of that, so a request does not state that they lack a key.
+func TestSubmitTask_NoWorkerAndTemporalUnusable_TemporalIsNamed(t *testing.T) { // T27, L11
+	t.Parallel()
+	h := newHarness(t)
+	_, err := h.scripts.MarkNew(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().Pollers()).Err())
+	for name, failure := range map[string]error{
+		"down":              errDown,
+		"namespace missing": berth.Errorf(berth.CodeUnavailable, "Temporal refuses the requests of this server"),
+	} {
+		b, unlock := h.starter.open()
+		b.failure = failure
+		unlock()
+		a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "t1")))
+		require.Equal(t, http.StatusServiceUnavailable, a.status, name)
+		require.Equal(t, berth.CodeUnavailable, a.problem.Code, name)
+		require.Contains(t, a.problem.Detail, "Temporal", name)
+		require.NotContains(t, string(a.body), "worker", name)
+		require.NotEmpty(t, a.header.Get("Retry-After"), name)
+	}
+	b, unlock := h.starter.open()
+	b.failure = nil
+	unlock()
+	a := h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(with("taskId", "t1")))
+	require.Equal(t, berth.CodeNotServed, a.problem.Code, "then it is known")
+	require.Zero(t, h.starter.submits.Load(), "no partial effect")
+}
+
 func TestSubmitTask_InvalidRequest_FieldNamed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
