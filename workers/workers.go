@@ -118,8 +118,8 @@ func (o Options) groups(acts Activities) (groups []*group, err error) {
 // run runs workers whenever everything that they need is available, until ctx ends.
 func (g *group) run(ctx context.Context) {
 	var stopping sync.WaitGroup
-	for ctx.Err() == nil {
-		if missing := g.opts.Gate.Missing(g.needs.dependencies()...); len(missing) > 0 {
+	for lost := false; ctx.Err() == nil; {
+		if missing := g.opts.Gate.Missing(g.needs.dependencies()...); len(missing) > 0 && !lost { // else they have stopped with the reason
 			g.opts.Logger.InfoContext(ctx, "workers wait", "queues", g.names(), "unavailable", missing)
 		}
 		available, release, err := g.opts.Gate.Await(ctx, g.needs.dependencies()...)
@@ -139,6 +139,7 @@ func (g *group) run(ctx context.Context) {
 				reason = append(reason, "error", u.Err)
 			}
 			g.opts.Logger.WarnContext(ctx, "workers stopping", reason...)
+			lost = true
 		}
 		release()
 		for _, w := range set {

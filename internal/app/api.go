@@ -27,6 +27,7 @@ const stopGrace = 5 * time.Second
 
 // RunAPI serves the HTTP API until ctx ends.
 func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *health.Probe) error {
+	logger = probe.Quiet(logger)
 	if err := cfg.NeedSecret(); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/health"
 	"berth/internal/pause"
 	"berth/internal/redisconn"
 )
@@ -70,7 +71,7 @@ func (s *Sweeper) deliverCapacity(ctx context.Context) {
 	if s.opt.OnCapacity == nil {
 		return
 	}
-	outages := outage{logger: s.opt.Logger, task: "free capacity of units", after: 3}
+	outages := outage{logger: s.opt.Logger, task: "free capacity of units", of: health.Redis, after: 3}
 	due := map[string]bool{}
 	wait := time.Duration(0)
 	for {

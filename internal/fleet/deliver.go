@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth"
+	"berth/internal/health"
 )
 
 const (
@@ -43,7 +44,7 @@ func (s *Sweeper) deliver(ctx context.Context) {
 	defer tick.Stop()
 	graces := outage{logger: s.opt.Logger, task: "recovery after a grace", after: 1}
 	// While Redis is unavailable the sweep logs it: here only failures between successful sweeps are counted.
-	outbox := outage{logger: s.opt.Logger, task: "outbox", after: 3}
+	outbox := outage{logger: s.opt.Logger, task: "outbox", of: health.Redis, after: 3}
 	failedAt := int64(-1)
 	var due *grace
 	var delivered time.Time

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/health"
 	"berth/internal/metrics"
 	"berth/lua"
 )
@@ -112,7 +113,7 @@ type sweepState struct {
 func (s *Sweeper) sweepRepeatedly(ctx context.Context) {
 	tick := time.NewTicker(s.opt.Every)
 	defer tick.Stop()
-	outages := outage{logger: s.opt.Logger, task: "sweep", after: 1}
+	outages := outage{logger: s.opt.Logger, task: "sweep", of: health.Redis, after: 1}
 	var state sweepState
 	for {
 		sweepCtx, cancel := context.WithTimeout(ctx, sweepTimeout)
@@ -265,6 +266,7 @@ func (s *Sweeper) switchStrategies(ctx context.Context) error {
 type outage struct {
 	logger   *slog.Logger
 	task     string
+	of       string // the dependency that it needs, if that is only one
 	after    int
 	failures int
 }
@@ -274,12 +276,19 @@ func (o *outage) note(ctx context.Context, err error) {
 	case ctx.Err() != nil:
 	case err != nil:
 		if o.failures++; o.failures == o.after {
-			o.logger.WarnContext(ctx, "fleet maintenance failed", "task", o.task, "error", err)
+			o.logger.WarnContext(ctx, "fleet maintenance failed", append(o.labels(), "error", err)...)
 		}
 	default:
 		if o.failures >= o.after {
-			o.logger.InfoContext(ctx, "fleet maintenance works again", "task", o.task)
+			o.logger.InfoContext(ctx, "fleet maintenance works again", o.labels()...)
 		}
 		o.failures = 0
 	}
+}
+
+func (o *outage) labels() []any {
+	if o.of == "" {
+		return []any{"task", o.task}
+	}
+	return []any{"task", o.task, health.Of(o.of)}
 }

@@ -8,12 +8,12 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
 	"berth/internal/metrics"
-	"berth/internal/pause"
 )
 
 const (
@@ -71,6 +71,9 @@ type Probe struct {
 	version string
 	logger  *slog.Logger
 
+	suspected sync.Map     // name -> chan symptom: dependencies to check soon
+	noticed   atomic.Int64 // when a symptom was last noticed, in Unix ns
+
 	mu       sync.Mutex //nolint:forbidigo // held for map operations only
 	deps     map[string]Dependency
 	stopping bool
@@ -112,8 +115,12 @@ func (p *Probe) watch(ctx context.Context, name string, check Check) {
 				metrics.Reason.String(d.Reason.Code), metrics.Setting.String(d.Reason.Setting)))
 		}
 	}, metrics.DependencyState, metrics.DependencyReason)()
-	wait, last := startInterval, finding{status: OK}
-	for {
+	suspected := make(chan symptom, 1)
+	p.suspected.Store(name, suspected)
+	logged := record{logger: p.logger, name: name, last: finding{status: OK}}
+	wait := startInterval
+	for noticed := (*symptom)(nil); ; {
+		drain(suspected) // this is the check
 		checking, cancel := context.WithTimeout(ctx, timeout)
 		err := check(checking)
 		cancel()
@@ -125,10 +132,43 @@ func (p *Probe) watch(ctx context.Context, name string, check Check) {
 			wait = interval
 		}
 		p.set(name, found)
-		p.log(ctx, name, last, found, err)
-		if last = found; !pause.For(ctx, wait) {
+		if noticed != nil && found.status == OK {
+			logged.disturbed(ctx, *noticed)
+		}
+		ended := logged.last.status != OK && found.status == OK
+		logged.log(ctx, found, err)
+		var early <-chan symptom
+		if found.status == OK && noticed == nil { // else it is known, or was checked a moment ago
+			early = suspected
+		}
+		if ended {
+			drain(suspected) // what was noticed of this failure
+		}
+		var ok bool
+		if noticed, ok = await(ctx, wait, early); !ok {
 			return
 		}
+	}
+}
+
+func drain(suspected <-chan symptom) {
+	select {
+	case <-suspected:
+	default:
+	}
+}
+
+// await waits for a time, or until a symptom is noticed. It returns false when ctx ends.
+func await(ctx context.Context, d time.Duration, early <-chan symptom) (noticed *symptom, ok bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil, true
+	case s := <-early:
+		return &s, true
+	case <-ctx.Done():
+		return nil, false
 	}
 }
 
@@ -156,24 +196,6 @@ func find(err error) finding {
 		f.status = Unavailable
 	}
 	return f
-}
-
-// log logs a change of the status or of its reason. The error of a risk or of an unavailable dependency is not nil.
-func (p *Probe) log(ctx context.Context, name string, last, found finding, err error) {
-	if found == last {
-		return
-	}
-	if last.status != OK && found.status == OK {
-		p.logger.InfoContext(ctx, "dependency available again", "dependency", name)
-	}
-	switch {
-	case found.status == Unavailable:
-		p.logger.WarnContext(ctx, "dependency unavailable", "dependency", name, "error", err)
-	case found.reason.Risk:
-		p.logger.WarnContext(ctx, "dependency works with a risk", "dependency", name, "error", err)
-	case last.reason.Risk:
-		p.logger.InfoContext(ctx, "risk of dependency has ended", "dependency", name, "reason", last.reason.Code)
-	}
 }
 
 // set records what was found about a dependency. One that has never responded is starting, not unavailable.

@@ -16,6 +16,7 @@ import (
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/health"
 	"berth/internal/metrics"
 	"berth/internal/pause"
 	"berth/internal/redisconn"
@@ -107,11 +108,11 @@ func (s *Sampler) sample(ctx context.Context) *sample {
 		return nil // an outage of Redis is logged and has a metric elsewhere
 	}
 	now := &sample{at: time.Now()}
-	now.redis = read(ctx, s, "Redis", s.opt.Inspect)
-	now.queues = read(ctx, s, "Temporal", s.readQueues)
-	now.waiting = read(ctx, s, "models", s.readWaiting)
-	now.conferences = read(ctx, s, "conferences", s.opt.Conferences)
-	now.overdue = read(ctx, s, "deadlines", func(ctx context.Context) (map[berth.ReconcileRule]int, error) {
+	now.redis = read(ctx, s, health.Redis, "Redis", s.opt.Inspect)
+	now.queues = read(ctx, s, health.Temporal, "Temporal", s.readQueues)
+	now.waiting = read(ctx, s, health.Redis, "models", s.readWaiting)
+	now.conferences = read(ctx, s, health.Database, "conferences", s.opt.Conferences)
+	now.overdue = read(ctx, s, health.Database, "deadlines", func(ctx context.Context) (map[berth.ReconcileRule]int, error) {
 		return s.opt.Overdue(ctx, now.at.Add(-overdueAfter))
 	})
 	if fleet := s.opt.Fleet(); !fleet.Stale {
@@ -121,10 +122,10 @@ func (s *Sampler) sample(ctx context.Context) *sample {
 }
 
 // read returns a part of a sample, and logs the first of several failures.
-func read[T any](ctx context.Context, s *Sampler, source string, get func(context.Context) (T, error)) (part T) {
+func read[T any](ctx context.Context, s *Sampler, dependency, source string, get func(context.Context) (T, error)) (part T) {
 	v, err := get(ctx)
 	if err != nil && !s.failed[source] && ctx.Err() == nil {
-		s.opt.Logger.WarnContext(ctx, "metrics not sampled", "source", source, "error", err)
+		s.opt.Logger.WarnContext(ctx, "metrics not sampled", health.Of(dependency), "source", source, "error", err)
 	}
 	if s.failed[source] = err != nil; err != nil {
 		return part

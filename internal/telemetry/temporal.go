@@ -3,8 +3,11 @@ package telemetry
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	sdklog "go.temporal.io/sdk/log"
+
+	"berth/internal/health"
 )
 
 // Temporal returns the logger for a Temporal client. It lowers the SDK's info messages to debug level, and also the
@@ -23,6 +26,9 @@ func (h sdkHandler) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (h sdkHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = lowered(r.Level, r.Message)
+	if slices.Contains(consequences, r.Message) {
+		r.AddAttrs(health.Of(health.Temporal))
+	}
 	if !h.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
@@ -34,6 +40,12 @@ func (h sdkHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func (h sdkHandler) WithGroup(name string) slog.Handler { return sdkHandler{h.Handler.WithGroup(name)} }
+
+// consequences are what the SDK logs of each worker while Temporal is unavailable.
+var consequences = []string{
+	"Failed to poll for task.", "ShutdownWorker rpc errored during worker shutdown.", "Failed to send heartbeat",
+	"Failed polling worker command task", "RecordActivityHeartbeat with error",
+}
 
 func lowered(level slog.Level, message string) slog.Level {
 	switch {
