@@ -9,7 +9,7 @@ import (
 
 // checkServed refuses a plan with a step that no worker would run: the task would wait for its deadline. The error names the
 // task queue, and the setting that its workers lack if the provider needs a key. Workers that cannot use Temporal may have stopped because of
-// that, so nothing is said about them unless Temporal replies.
+// that, so the error is not about them unless Temporal replies.
 func (s *server) checkServed(ctx context.Context, steps []berth.Step) error {
 	queues := make([]string, len(steps))
 	for i, st := range steps {

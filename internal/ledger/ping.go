@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,12 +36,16 @@ func (l *Ledger) Ping(ctx context.Context) error {
 	err := l.ping(ctx)
 	if p := Diagnose(err); p != nil {
 		err = p
-		if !p.Lasting && l.connections != nil {
+		if slices.Contains(broken, p.Code) && l.connections != nil {
 			l.connections.generation.Add(1) // the others are probably as broken as this one
 		}
 	}
 	return translate("check the database", err)
 }
+
+// broken are the codes of problems of a server or of the way to it. Where only one more connection is refused, the others work, and would not
+// be replaced: a server counts those that were closed a moment ago.
+var broken = []string{unreached.Code, readOnly.Code, problems["57"].Code, problems["57P03"].Code}
 
 func (l *Ledger) ping(ctx context.Context) error {
 	var schema int64

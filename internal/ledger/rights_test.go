@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"berth"
@@ -101,6 +102,48 @@ func TestOpen_TooFewConnections_WaitsWithNumbers(t *testing.T) { // FI9
 	require.Equal(t, "too_many_connections", p.Code)
 	require.Contains(t, p.Error(), `too many connections for role "app" (SQLSTATE 53300)`)
 	require.Contains(t, p.Error(), "this process uses up to 4 connections, of max_connections=")
+}
+
+// D10: a server that accepts no more connections does not end the use of those that a process has. Once there are free ones, the process works
+// again at the next checks.
+func TestPing_TooFewConnections_WorkKeepsItsOwn(t *testing.T) { // L11
+	t.Parallel()
+	s := newServer(t)
+	s.do("CREATE ROLE app SUPERUSER LOGIN PASSWORD 'hidden' CONNECTION LIMIT 6", "ALTER ROLE app NOSUPERUSER", "GRANT CREATE ON SCHEMA public TO app")
+	l, err := OpenSource(t.Context(), Source{URL: s.url("app", "hidden"), Connections: 2}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	l.probe.SetMaxIdleConns(0) // its next connection is a new one
+	l.write.SetMaxOpenConns(1)
+	session := func() (pid int) {
+		require.NoError(t, l.write.QueryRowContext(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
+		return pid
+	}
+	own := session()
+	require.Eventually(t, func() bool { // the server has noticed that the others were closed
+		var n int
+		err := l.write.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app'").Scan(&n)
+		return err == nil && n == 1
+	}, 30*time.Second, 10*time.Millisecond)
+	var others []*pgx.Conn
+	for range 5 {
+		conn, err := pgx.Connect(t.Context(), s.url("app", "hidden"))
+		require.NoError(t, err)
+		others = append(others, conn)
+	}
+	for range 5 {
+		p := Diagnose(l.Ping(t.Context()))
+		require.NotNil(t, p)
+		require.Equal(t, "too_many_connections", p.Code)
+		require.Equal(t, "BERTH_DATABASE_CONNECTIONS", p.Reason().Setting)
+		require.Contains(t, p.Reason().Text, "max_connections")
+		require.Equal(t, own, session(), "the connection of the work is kept")
+	}
+	for _, conn := range others {
+		require.NoError(t, conn.Close(t.Context()))
+	}
+	require.Eventually(t, func() bool { return l.Ping(t.Context()) == nil }, 30*time.Second, 10*time.Millisecond)
+	require.Equal(t, own, session())
 }
 
 // The rights of all tables are checked, and of no others.
