@@ -19,6 +19,8 @@ import (
 const (
 	// interval is the time between two checks of a dependency.
 	interval = 5 * time.Second
+	// failingInterval is that time while it is unavailable.
+	failingInterval = 2 * time.Second
 	// startInterval is that time until the first success: a process is ready as soon as its dependencies are.
 	startInterval = 100 * time.Millisecond
 	// timeout limits a check.
@@ -128,8 +130,11 @@ func (p *Probe) watch(ctx context.Context, name string, check Check) {
 			return
 		}
 		found := find(err)
-		if found.status == OK {
+		switch {
+		case found.status == OK:
 			wait = interval
+		case wait == interval:
+			wait = failingInterval
 		}
 		p.set(name, found)
 		if noticed != nil && found.status == OK {

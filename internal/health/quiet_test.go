@@ -88,7 +88,7 @@ func TestQuiet_DependencyFails_IsLoggedOnceAMinute(t *testing.T) { // L11
 					require.LessOrEqual(t, len(log.lines("task not stored")), 11)
 					require.Empty(t, log.lines("subscription"))
 					down.Store(false)
-					<-time.After(10 * time.Second)
+					<-time.After(4500 * time.Millisecond)
 					require.Len(t, log.lines(`msg="dependency available again"`), 1)
 					require.Empty(t, log.lines("for a moment"))
 				}
