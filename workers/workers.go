@@ -138,7 +138,7 @@ func (g *group) run(ctx context.Context) {
 			if u, ok := errors.AsType[*health.UnavailableError](context.Cause(available)); ok && u.Err != nil {
 				reason = append(reason, "error", u.Err)
 			}
-			g.opts.Logger.WarnContext(ctx, "workers stopping", reason...)
+			g.opts.Logger.InfoContext(ctx, "workers stopping", reason...) // the probe warns
 			lost = true
 		}
 		release()
