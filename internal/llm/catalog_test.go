@@ -208,12 +208,12 @@ func TestLoadConfig_InvalidValue_PathNamed(t *testing.T) {
 	for _, row := range []struct{ from, to, want string }{
 		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line @cap: five@): got string, want integer"},
 		{"cap: 5", "cap: 0", "models.deepseek-chat.cap"},
-		{"cap: 5", "caps: 5", "models.deepseek-chat (line @provider: deepseek\n@): additional properties 'caps' not allowed"},
+		{"cap: 5", "caps: 5", "models.deepseek-chat.caps (line @caps: 5@): unknown field; see docs/providers.md"},
 		{"cap: 5", "provider: zhipu", "line @provider: zhipu@: mapping key \"provider\" already defined at line @provider: deepseek\n@"},
 		{"provider: deepseek", "provider: deepsea", `models.deepseek-chat.provider (line @provider: deepsea@): no provider "deepsea"`},
 		{"provider: deepseek", "id: x", "models.deepseek-chat (line @id: x@): missing property 'provider'"},
 		{"firstByte: 60s", "firstByte: 60", "models.deepseek-chat.timeouts.firstByte"},
-		{"firstByte: 60s", "first: 60s", "models.deepseek-chat.timeouts (line @first: 60s@): additional properties 'first'"},
+		{"firstByte: 60s", "first: 60s", "models.deepseek-chat.timeouts.first (line @first: 60s@): unknown field"},
 		{"{input: 0.28", "{input: -1", "models.deepseek-chat.price.input"},
 		{"{input: 0.28", "{input: .nan", "models.deepseek-chat.price.input"},
 		{"contextTokens: 131072", "contextTokens: 8192", "models.deepseek-chat.contextTokens"},
@@ -245,6 +245,39 @@ func TestLoadConfig_InvalidValue_PathNamed(t *testing.T) {
 		})
 		_, err = LoadConfig(path)
 		require.ErrorContains(t, err, want, "%s -> %s", row.from, row.to)
+	}
+}
+
+// FI5: a file as editors of other systems write it is read. What such an editor hides, and a text that is not YAML, is an error of one line.
+func TestLoadConfig_FileOfAnEditor_ReadOrLineNamed(t *testing.T) {
+	t.Parallel()
+	const indent = "\n  deepseek:"
+	for name, c := range map[string]struct {
+		change func(src string) string
+		want   string // empty: it is read
+	}{
+		"byte order mark":        {change: func(src string) string { return "\ufeff" + src }},
+		"CRLF":                   {change: func(src string) string { return strings.ReplaceAll(src, "\n", "\r\n") }},
+		"byte order mark, CRLF":  {change: func(src string) string { return "\ufeff" + strings.ReplaceAll(src, "\n", "\r\n") }},
+		"UTF-16":                 {change: func(src string) string { return "\xff\xfe" + strings.Join(strings.Split(src, ""), "\x00") + "\x00" }},
+		"tab":                    {func(src string) string { return strings.Replace(src, indent, "\n\tdeepseek:", 1) }, "line 11 is indented with a tab (U+0009): indent with spaces"},
+		"tab after spaces":       {func(src string) string { return strings.Replace(src, indent, "\n \tdeepseek:", 1) }, "line 11 is indented with a tab (U+0009): indent with spaces"},
+		"no-break space":         {func(src string) string { return strings.Replace(src, indent, "\n\u00a0 deepseek:", 1) }, "line 11 is indented with a no-break space (U+00A0): indent with spaces"},
+		"ideographic space":      {func(src string) string { return strings.Replace(src, indent, "\n\u3000deepseek:", 1) }, "line 11 is indented with an invisible character (U+3000): indent with spaces"},
+		"tab, byte order mark":   {func(src string) string { return "\ufeff" + strings.Replace(src, indent, "\n\tdeepseek:", 1) }, "line 11 is indented with a tab"},
+		"Latin-1":                {func(src string) string { return src + "# caf\xe9\n" }, "is not UTF-8: save the file in this encoding"},
+		"key twice":              {func(src string) string { return src + "models: {}\nmodels: {}\n" }, `mapping key "models" already defined at line 25`},
+		"quotes that do not end": {func(src string) string { return strings.Replace(src, "deepseek", `"deepseek`, 1) }, "yaml: "},
+	} {
+		path := filepath.Join(t.TempDir(), "routing.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(c.change(string(builtinRouting))), 0o600))
+		_, err := LoadConfig(path)
+		if c.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, name)
+		require.NotContains(t, err.Error(), "\n", name)
 	}
 }
 

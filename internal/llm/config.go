@@ -118,7 +118,7 @@ func parseConfig(name string, src []byte) (Config, error) {
 	}
 	var c Config
 	if err := file.root.Decode(&c); err != nil {
-		return Config{}, fmt.Errorf("%s: %w", name, err)
+		return Config{}, unreadable(name, src, err)
 	}
 	c.setDefaults()
 	c.check(file)

@@ -7,10 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"go.yaml.in/yaml/v3"
+
+	"berth/internal/setting"
 )
 
 //go:embed routing.schema.json
@@ -29,11 +34,11 @@ type routingFile struct {
 func parseRoutingFile(name string, src []byte) (*routingFile, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(src))
 	var doc yaml.Node
-	if err := dec.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%s: empty file", name)
-		}
-		return nil, fmt.Errorf("%s: %w", name, err)
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%s: empty file", name)
+	case err != nil:
+		return nil, unreadable(name, src, err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: contains more than one document", name)
@@ -41,12 +46,40 @@ func parseRoutingFile(name string, src []byte) (*routingFile, error) {
 	f := &routingFile{name: name, root: doc.Content[0]}
 	var value any
 	if err := f.root.Decode(&value); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, unreadable(name, src, err)
 	}
 	for _, p := range schemaProblems(routingSchema.Validate(value)) {
-		f.invalid(p.path, "%s", p.message)
+		if len(p.unknown) == 0 {
+			f.invalid(p.path, "%s", p.message)
+		}
+		for _, key := range p.unknown {
+			f.invalid(slices.Concat(p.path, []string{key}), "unknown field; see docs/providers.md")
+		}
 	}
 	return f, f.err()
+}
+
+// unreadable returns the error of a text that is not YAML, in one line. The parser's own words do not name what editors hide.
+func unreadable(name string, src []byte, err error) error {
+	if invalid, ok := errors.AsType[*yaml.TypeError](err); ok {
+		return fmt.Errorf("%s: %s", name, strings.Join(invalid.Errors, "; "))
+	}
+	number := 0
+	for line := range strings.Lines(strings.TrimPrefix(string(src), "\ufeff")) {
+		number++
+		if !utf8.ValidString(line) {
+			return fmt.Errorf("%s: line %d is not UTF-8: save the file in this encoding: %w", name, number, err)
+		}
+		for _, r := range line {
+			if r != ' ' && r != '\n' && r != '\r' && setting.Trim(string(r)) == "" && setting.Trim(line) != "" {
+				return fmt.Errorf("%s: line %d is indented with %s: indent with spaces: %w", name, number, setting.Describe(r), err)
+			}
+			if r != ' ' {
+				break
+			}
+		}
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }
 
 func (f *routingFile) err() error { return errors.Join(f.errs...) }
@@ -100,6 +133,7 @@ func checkBaseURL(s string) error {
 type schemaProblem struct {
 	path    []string
 	message string
+	unknown []string // properties at the path that the schema does not have
 }
 
 // schemaProblems returns the violations that a validation found, nil when err is nil.
@@ -118,7 +152,11 @@ func schemaProblems(err error) []schemaProblem {
 			walk(cause)
 		}
 		if len(e.Causes) == 0 {
-			out = append(out, schemaProblem{path: e.InstanceLocation, message: e.ErrorKind.LocalizedString(english)})
+			p := schemaProblem{path: e.InstanceLocation, message: e.ErrorKind.LocalizedString(english)}
+			if more, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+				p.unknown = more.Properties
+			}
+			out = append(out, p)
 		}
 	}
 	walk(invalid)

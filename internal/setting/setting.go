@@ -33,7 +33,7 @@ func Clean(kind Kind, text string) (string, error) {
 			continue
 		}
 		if unicode.IsControl(r) || kind == Plain && isInvisible(r) {
-			return "", fmt.Errorf("contains %s; remove it", describe(r))
+			return "", fmt.Errorf("contains %s; remove it", Describe(r))
 		}
 	}
 	if isQuoted(kind, text) {
@@ -52,7 +52,8 @@ func isSpace(r rune) bool {
 // isInvisible reports whether a reader of a setting would not notice a character, or take it for another one.
 func isInvisible(r rune) bool { return r != ' ' && isSpace(r) || unicode.Is(unicode.Cf, r) }
 
-func describe(r rune) string {
+// Describe names a character that is not visible.
+func Describe(r rune) string {
 	name := map[rune]string{
 		'\n': "a line end", '\r': "a carriage return", '\t': "a tab", '\u00a0': "a no-break space", '\ufeff': "a byte order mark",
 		'\u200b': "a zero-width space",
