@@ -39,7 +39,7 @@ func (t *Telemetry) serve(ctx context.Context, addr string, replaceable bool, pr
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", t.Metrics())
 	mux.Handle("/", probe.Handler())
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	logger.InfoContext(ctx, "serving metrics", "addr", l.Addr().String())
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

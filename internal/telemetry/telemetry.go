@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -49,12 +50,13 @@ type Telemetry struct {
 
 // Start sets OpenTelemetry's global providers. It is called once, at the start of a process.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
+	otel.SetLogger(logr.New(otelLog{o.Logger}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { o.Logger.Warn("telemetry failed", "error", err) }))
 	res, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName("berth-"+o.Role), semconv.ServiceVersion(o.Version), semconv.ServiceInstanceID(berth.NewID(""))),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("describe the process for telemetry: %w", err)
+		return nil, fmt.Errorf("describe the process for telemetry (OTEL_RESOURCE_ATTRIBUTES): %w", err)
 	}
 	t := &Telemetry{registry: prometheus.NewRegistry()}
 	if err := t.startMetrics(ctx, res, o.Version); err != nil {
