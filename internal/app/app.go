@@ -188,7 +188,7 @@ func serve(ctx context.Context, setting string, srv *http.Server, grace time.Dur
 	logger.Info("serving", "addr", l.Addr().String())
 	var g errgroup.Group
 	g.Go(func() error {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := srv.Serve(&accepting{Listener: l, log: logger}); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
