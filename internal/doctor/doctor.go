@@ -40,7 +40,7 @@ func Run(ctx context.Context, cfg config.Config, searchAttributes []string, now 
 	d := &doctor{cfg: cfg, now: now, pdfToText: "pdftotext", tesseract: "tesseract"}
 	d.settings()
 	for _, check := range []func(context.Context){
-		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) }, d.identity, d.uploads,
+		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) }, d.identity, d.uploads, d.limits,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		check(ctx)
