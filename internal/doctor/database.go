@@ -48,6 +48,9 @@ func (d *doctor) database(ctx context.Context) {
 	}
 }
 
+// emptyDatabase is about the size of a database without tasks.
+const emptyDatabase = 512 << 10
+
 // creatable returns why the file that an error names cannot be created, nil if it can.
 func creatable(missing error) error {
 	file, ok := errors.AsType[*fs.PathError](missing)
@@ -69,5 +72,6 @@ func creatable(missing error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	_, err = probe.Write(make([]byte, emptyDatabase)) // the disk may be full
+	return errors.Join(err, probe.Close(), os.Remove(probe.Name()))
 }
