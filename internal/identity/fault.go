@@ -60,14 +60,21 @@ func broken(code, setting, summary, format string, args ...any) *Fault {
 
 // unreachable returns the fault of a request without a response.
 func unreachable(setting string, err error) *Fault {
+	proxy := "HTTP_PROXY"
 	if call, ok := errors.AsType[*url.Error](err); ok { // it has the address as it was set
+		if strings.HasPrefix(call.URL, "https:") {
+			proxy = "HTTPS_PROXY"
+		}
 		err = fmt.Errorf("%s: %w", secret.Masked(call.URL), call.Err)
 	}
 	var untrusted *tls.CertificateVerificationError
 	var redirected redirectError
 	var notFound *net.DNSError
+	var connecting *net.OpError
 	var timeout net.Error
 	switch {
+	case errors.As(err, &connecting) && connecting.Op == "proxyconnect":
+		return &Fault{Code: "proxy", Setting: proxy, Temporary: true, Summary: "the proxy to the identity provider is unreachable", Err: err}
 	case errors.As(err, &untrusted):
 		return broken("certificate", setting,
 			"the certificate of the identity provider is not trusted: add its authority to those of the system, or set SSL_CERT_FILE", "%w", err)
