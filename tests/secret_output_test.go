@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,6 +108,15 @@ type search struct {
 	bytes int
 }
 
+// routing returns the built-in routing file with providers at addresses of this host: berth doctor calls them.
+func (s *search) routing() string {
+	text, err := os.ReadFile("../internal/llm/routing.yaml")
+	require.NoError(s.t, err)
+	file := filepath.Join(s.dir, "routing.yaml")
+	require.NoError(s.t, os.WriteFile(file, regexp.MustCompile(`(?m)^(    baseURL: ).*`).ReplaceAll(text, []byte("${1}http://127.0.0.1:1")), 0o600))
+	return file
+}
+
 // run runs a program until it ends or, as a server, works or retries, and requires that it prints no part of the secret.
 func (s *search) run(what string, bin string, args, env []string) []byte {
 	s.t.Helper()
@@ -124,7 +134,7 @@ func (s *search) runUntil(enough []byte, what string, bin string, args, env []st
 		return enough != nil && bytes.Contains(b, enough)
 	}, cancel: cancel}
 	// Tools that read uploads are not searched for here.
-	cmd.Env = append([]string{"HOME=" + s.dir, "PATH=/none", "BERTH_METRICS_ADDR=off", "BERTH_HTTP_ADDR=127.0.0.1:0", "BERTH_LOG_LEVEL=debug"}, env...)
+	cmd.Env = append([]string{"HOME=" + s.dir, "PATH=/none", "BERTH_METRICS_ADDR=off", "BERTH_HTTP_ADDR=127.0.0.1:0", "BERTH_LOG_LEVEL=debug", "BERTH_ROUTING_FILE=" + s.routing()}, env...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	_ = cmd.Run() // many are meant to fail

@@ -38,10 +38,16 @@ const (
 // Run checks everything, in order. now is the local clock.
 func Run(ctx context.Context, cfg config.Config, searchAttributes []string, now func() time.Time) []Finding {
 	d := &doctor{cfg: cfg, now: now, pdfToText: "pdftotext", tesseract: "tesseract"}
-	d.settings()
-	for _, check := range []func(context.Context){
+	catalog := d.settings()
+	checks := []func(context.Context){
 		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) }, d.identity, d.uploads, d.limits,
-	} {
+	}
+	if catalog != nil {
+		for _, name := range catalog.Providers() {
+			checks = append(checks, func(ctx context.Context) { d.provider(ctx, catalog, name) })
+		}
+	}
+	for _, check := range checks {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		check(ctx)
 		cancel()

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -154,7 +155,11 @@ func TestRun_KeysOfProviders_ModelsWithoutOneAreNamed(t *testing.T) { // FP6
 	has(t, none, doctor.Warning, "no model can be called", "BERTH_LOCAL_MODEL_URL")
 	has(t, none, doctor.Warning, "DEEPSEEK_API_KEY", "")
 	has(t, run(t, "models", time.Now, "--redis-addr=127.0.0.1:1", "--local-model-url=http://127.0.0.1:1"), doctor.OK, "all", "")
-	one := run(t, "models", time.Now, "--redis-addr=127.0.0.1:1", "--deepseek-api-key=hidden")
+	text, err := os.ReadFile("../llm/routing.yaml") // with addresses of this host
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "routing.yaml")
+	require.NoError(t, os.WriteFile(file, regexp.MustCompile(`(?m)^(    baseURL: ).*`).ReplaceAll(text, []byte("${1}http://127.0.0.1:1")), 0o600))
+	one := run(t, "models", time.Now, "--redis-addr=127.0.0.1:1", "--deepseek-api-key=hidden", "--routing-file="+file)
 	has(t, one, doctor.Warning, "ZHIPUAI_API_KEY", "")
 	require.NotContains(t, one[0].Text, "hidden")
 	require.NotContains(t, one[0].Text, "deepseek-chat")

@@ -1,7 +1,10 @@
 package doctor
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"berth/internal/llm"
@@ -19,10 +22,33 @@ func (d *doctor) models(catalog *llm.Catalog) {
 	}
 	switch len(unserved) {
 	case 0:
-		d.add(OK, subject, "", "all %d models have what their calls need; none was made", len(models))
+		d.add(OK, subject, "", "all %d models have an address and a key", len(models))
 	case len(models):
 		d.add(Warning, subject, advice, "all tasks are refused, because no model can be called: %s", strings.Join(unserved, "; "))
 	default:
 		d.add(Warning, subject, advice, "tasks of these models are refused: %s", strings.Join(unserved, "; "))
+	}
+}
+
+// provider tries the address and the key of a provider, which costs nothing.
+func (d *doctor) provider(ctx context.Context, catalog *llm.Catalog, name string) {
+	const subject = "providers"
+	client := llm.NewHTTPClient()
+	defer client.CloseIdleConnections()
+	c := llm.NewClient(catalog, client, slog.New(slog.DiscardHandler)).Check(ctx, name)
+	for _, f := range c.Faults {
+		level := Warning
+		if f.Certain {
+			level = Error
+		}
+		d.add(level, subject, f.Advice, "%s: %s", name, f.Said)
+	}
+	if len(c.Accepted) > 0 {
+		ids := "which it lists"
+		if !c.Listed {
+			ids = "which it does not list"
+		}
+		d.add(OK, subject, "", "%s: %s accepts %s; models, %s: %s; not checked, because calls cost: credit, limits, answers",
+			name, c.BaseURL, cmp.Or(c.KeySetting, "calls without a key"), ids, strings.Join(c.Accepted, ", "))
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"berth/internal/signal"
 )
 
-func (d *doctor) settings() {
+// settings checks the settings and the files that they name. It returns the models, nil if they cannot be read.
+func (d *doctor) settings() *llm.Catalog {
 	catalog, filesErr := d.files()
 	checked := []error{d.cfg.Validate(), filesErr}
 	if !d.cfg.Identity.HasSecret() { // Validate accepts that, because not every process needs a secret
@@ -26,6 +27,7 @@ func (d *doctor) settings() {
 	if catalog != nil {
 		d.models(catalog)
 	}
+	return catalog
 }
 
 // files returns the models, nil if they cannot be read, and what is wrong with files that a process reads at its start.

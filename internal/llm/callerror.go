@@ -39,7 +39,8 @@ type CallError struct {
 	// Err is the cause, for the log.
 	Err error
 
-	said []byte // by the provider
+	said   []byte // by the provider
+	reason string // its own, shortened; empty if it gave none
 }
 
 func (e *CallError) Error() string { return e.shown().Error() }
@@ -84,7 +85,7 @@ const (
 
 // failure returns the error for a cause. reason may be shown to users; err is for the log.
 func (ep endpoint) failure(cause Cause, status int, reason string, err error) *CallError {
-	r := ruleOf(cause)
+	r, own := ruleOf(cause), reason
 	if err == nil && reason != "" {
 		err = errors.New(reason)
 	}
@@ -97,7 +98,7 @@ func (ep endpoint) failure(cause Cause, status int, reason string, err error) *C
 	}
 	return &CallError{
 		Code: r.code, Cause: cause, Retryable: r.decision != Fail, Unusable: r.decision == Another, Status: status, Provider: ep.servedBy,
-		Message: strings.NewReplacer("{}", ep.servedBy, "{reason}", reason).Replace(says), Err: err,
+		Message: strings.NewReplacer("{}", ep.servedBy, "{reason}", reason).Replace(says), Err: err, reason: own,
 	}
 }
 

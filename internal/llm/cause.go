@@ -219,7 +219,8 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseAddress, code: berth.CodeProviderRejected, decision: Fail,
-		says: "{} sent something else than an answer{reason}: the operator has to check baseURL in the routing file",
+		says:    "{} sent something else than an answer{reason}: the operator has to check baseURL in the routing file",
+		phrases: []string{"http request to an https server", "http request was sent to https port"},
 		statuses: []int{
 			http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,
 			http.StatusMethodNotAllowed,

@@ -2,7 +2,11 @@ package llm
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"berth"
@@ -62,6 +66,19 @@ func (s *session) drop(failed *CallError, body []byte, without fields) fields {
 	default:
 		return 0
 	}
+}
+
+// request returns a request to the provider.
+func (ep endpoint) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(ep.baseURL, "/")+path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "berth")
+	if ep.key != "" {
+		req.Header.Set("Authorization", "Bearer "+ep.key)
+	}
+	return req, nil
 }
 
 // requestBody is a request of the chat completions protocol.

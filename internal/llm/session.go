@@ -113,16 +113,12 @@ func (e *readerError) Error() string { return e.err.Error() }
 
 // read makes the request and reads the response. It returns nil at the end of an answer.
 func (s *session) read(ctx context.Context, call Call) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(s.baseURL, "/")+"/chat/completions", bytes.NewReader(call.body))
+	req, err := s.request(ctx, http.MethodPost, "/chat/completions", bytes.NewReader(call.body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream, application/json")
-	req.Header.Set("User-Agent", "berth")
-	if s.key != "" {
-		req.Header.Set("Authorization", "Bearer "+s.key)
-	}
 	resp, err := s.http.Do(req) //nolint:bodyclose // closed by the guarded body
 	if err != nil {
 		return err
