@@ -23,7 +23,7 @@ const (
 // Finding is the result of one check.
 type Finding struct {
 	Level   Level
-	Subject string // "settings", "models", "redis", "database", "temporal", "identity" or "uploads"
+	Subject string // "settings", "models", "redis", "database", "temporal", "identity", "addresses", "uploads" or "providers"
 	Text    string
 	Advice  string // what to change; empty if nothing has to be
 }
@@ -35,22 +35,46 @@ const (
 	maxSkew = time.Second
 )
 
-// Run checks everything, in order. now is the local clock.
+// Run checks everything, in order. now is the local clock. When ctx ends it returns what was found before; a check that was interrupted has no
+// findings.
 func Run(ctx context.Context, cfg config.Config, searchAttributes []string, now func() time.Time) []Finding {
-	d := &doctor{cfg: cfg, now: now, pdfToText: "pdftotext", tesseract: "tesseract"}
-	catalog := d.settings()
-	checks := []func(context.Context){
-		d.redis, d.database, func(ctx context.Context) { d.temporal(ctx, searchAttributes) }, d.identity, d.uploads, d.limits,
+	d := newDoctor(cfg, now)
+	return d.run(ctx, d.checks(searchAttributes))
+}
+
+// check is one check, whose findings have the subject.
+type check struct {
+	subject string
+	run     func(context.Context)
+}
+
+func (d *doctor) checks(searchAttributes []string) []check {
+	checks := []check{
+		{"redis", d.redis},
+		{"database", d.database},
+		{"temporal", func(ctx context.Context) { d.temporal(ctx, searchAttributes) }},
+		{"identity", d.identity},
+		{"addresses", d.addresses},
+		{"uploads", d.uploads},
+		{"limits", d.limits},
 	}
-	if catalog != nil {
+	if catalog := d.settings(); catalog != nil {
 		for _, name := range catalog.Providers() {
-			checks = append(checks, func(ctx context.Context) { d.provider(ctx, catalog, name) })
+			checks = append(checks, check{"providers", func(ctx context.Context) { d.provider(ctx, catalog, name) }})
 		}
 	}
-	for _, check := range checks {
-		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-		check(ctx)
+	return checks
+}
+
+func (d *doctor) run(ctx context.Context, checks []check) []Finding {
+	for _, c := range checks {
+		before := len(d.findings)
+		checking, cancel := context.WithTimeout(ctx, checkTimeout)
+		c.run(checking)
 		cancel()
+		if ctx.Err() != nil {
+			return d.findings[:before]
+		}
 	}
 	return d.findings
 }
@@ -61,6 +85,10 @@ type doctor struct {
 	findings []Finding
 	// pdfToText and tesseract are the programs that read uploads.
 	pdfToText, tesseract string
+}
+
+func newDoctor(cfg config.Config, now func() time.Time) *doctor {
+	return &doctor{cfg: cfg, now: now, pdfToText: "pdftotext", tesseract: "tesseract"}
 }
 
 func (d *doctor) add(l Level, subject, advice, format string, args ...any) {

@@ -30,7 +30,7 @@ func run(t *testing.T, subject string, now func() time.Time, args ...string) (fo
 		"--auth-secret=0123456789012345678901234567890123456789",
 	}, args...))
 	require.NoError(t, err)
-	for _, f := range doctor.Run(t.Context(), c.Config, nil, now) {
+	for _, f := range doctor.RunOnly(t.Context(), c.Config, now, subject) {
 		if f.Subject == subject {
 			found = append(found, f)
 		}
