@@ -1,8 +1,13 @@
 package tests
 
 import (
+	"bytes"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +42,33 @@ func TestDoctor_SearchAttributesMissing_PrintsCommand(t *testing.T) { // B7
 		return !ok
 	})
 	require.Contains(t, out, "temporal operator search-attribute create --namespace doctor --name berthUser --type Keyword --name berthService")
+}
+
+// A doctor that is interrupted reports no errors that are none.
+func TestDoctor_Interrupted_OnlyFinishedChecksAreReported(t *testing.T) { // B7
+	t.Parallel()
+	for _, sent := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		redis, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // it never answers
+		require.NoError(t, err)
+		cmd := exec.CommandContext(t.Context(), "../bin/berth", "doctor")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		cmd.Env = []string{
+			"BERTH_DATA_DIR=" + t.TempDir(), "BERTH_AUTH_SECRET=" + secret, "BERTH_REDIS_ADDR=" + redis.Addr().String(), "BERTH_TEMPORAL_ADDR=127.0.0.1:1",
+			"BERTH_HTTP_ADDR=127.0.0.1:0", "BERTH_DATABASE=sqlite:/proc/none/berth.db",
+		}
+		require.NoError(t, cmd.Start())
+		conn, err := redis.Accept()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(sent))
+		require.Error(t, cmd.Wait())
+		require.Equal(t, 130, cmd.ProcessState.ExitCode(), out.String())
+		require.Contains(t, out.String(), "berth: interrupted; the remaining checks were not made")
+		require.Contains(t, out.String(), "settings")
+		require.NotContains(t, out.String(), "error", "%s", sent)
+		require.NoError(t, conn.Close())
+		require.NoError(t, redis.Close())
+	}
 }
 
 // Without its namespace, Temporal responds but nothing can run.

@@ -106,6 +106,8 @@ type search struct {
 	dir   string
 	runs  int
 	bytes int
+	// status is that of the last program, -1 if it was ended.
+	status int
 }
 
 // routing returns the built-in routing file with providers at addresses of this host: berth doctor calls them.
@@ -127,7 +129,7 @@ func (s *search) run(what string, bin string, args, env []string) []byte {
 func (s *search) runUntil(enough []byte, what string, bin string, args, env []string) []byte {
 	path, err := filepath.Abs(filepath.Join("..", "bin", bin))
 	require.NoError(s.t, err)
-	ctx, cancel := context.WithTimeout(s.t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	out := &watched{seen: func(b []byte) bool {
@@ -138,6 +140,7 @@ func (s *search) runUntil(enough []byte, what string, bin string, args, env []st
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	_ = cmd.Run() // many are meant to fail
+	s.status = cmd.ProcessState.ExitCode()
 	text := out.text.Bytes()
 	s.runs++
 	s.bytes += len(text)

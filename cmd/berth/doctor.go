@@ -40,6 +40,10 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil {
+		fmt.Fprintln(os.Stderr, "berth: interrupted; the remaining checks were not made")
+		return err
+	}
 	if doctor.Failed(findings) {
 		return errors.New("berth does not work with these settings and servers; see the errors above")
 	}
@@ -59,6 +63,7 @@ func (c *doctorCommand) development() []doctor.Finding {
 	c.Redis.Addr = cmp.Or(secret.Address(ready.RedisAddr), c.Redis.Addr)
 	c.Temporal.Addr = cmp.Or(ready.TemporalAddr, c.Temporal.Addr)
 	c.Database.URL = cmp.Or(secret.Address(ready.Database), c.Database.URL)
+	c.API.Addr = cmp.Or(ready.HTTPAddr, c.API.Addr)
 	if ready.ModelAddr != "" {
 		c.Model.LocalURL = cmp.Or(c.Model.LocalURL, secret.Address("http://"+ready.ModelAddr+"/v1"))
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/telemetry"
 )
 
@@ -26,9 +27,9 @@ type healthCommand struct {
 
 // Run returns an error unless the response is 200.
 func (c *healthCommand) Run(ctx context.Context) error {
-	target, setting, err := c.target()
+	target, name, err := c.target()
 	if err != nil {
-		return err
+		return setting.Wrong(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -39,7 +40,7 @@ func (c *healthCommand) Run(ctx context.Context) error {
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		// Unwrapped, because main adds advice to errors of calls to the API.
-		return fmt.Errorf("health check of %s: %w; check that the process runs and that %s is its address", target, errors.Unwrap(err), setting)
+		return fmt.Errorf("health check of %s: %w; check that the process runs and that %s is its address", target, errors.Unwrap(err), name)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
@@ -50,7 +51,7 @@ func (c *healthCommand) Run(ctx context.Context) error {
 }
 
 // target returns the URL to check, and the name of the setting it comes from.
-func (c *healthCommand) target() (target, setting string, err error) {
+func (c *healthCommand) target() (target, name string, err error) {
 	if c.URL != "" {
 		if !validURL(c.URL) {
 			return "", "", fmt.Errorf("invalid URL %s: it must start with http:// or https://, such as http://127.0.0.1:9464/readyz; "+
@@ -58,18 +59,18 @@ func (c *healthCommand) target() (target, setting string, err error) {
 		}
 		return c.URL, "the URL", nil
 	}
-	setting = "--metrics-addr (BERTH_METRICS_ADDR)"
+	name = "--metrics-addr (BERTH_METRICS_ADDR)"
 	if c.MetricsAddr == telemetry.Off {
-		return "", "", fmt.Errorf("%s is %s: the process serves no health; give the URL of /readyz at its HTTP address", setting, telemetry.Off)
+		return "", "", fmt.Errorf("%s is %s: the process serves no health; give the URL of /readyz at its HTTP address", name, telemetry.Off)
 	}
 	host, port, err := net.SplitHostPort(c.MetricsAddr)
 	if err != nil {
-		return "", "", fmt.Errorf("%s: invalid address %s: must be host:port", setting, secret.Address(c.MetricsAddr))
+		return "", "", fmt.Errorf("%s: invalid address %s: must be host:port", name, secret.Address(c.MetricsAddr))
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port) + "/readyz", setting, nil
+	return "http://" + net.JoinHostPort(host, port) + "/readyz", name, nil
 }
 
 // validURL reports whether s is an absolute URL of HTTP without credentials and parameters.

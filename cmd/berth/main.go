@@ -19,7 +19,11 @@ import (
 	"berth/internal/bench"
 	"berth/internal/config"
 	"berth/internal/identity"
+	"berth/internal/ledger"
 	"berth/internal/node"
+	"berth/internal/redisconn"
+	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/telemetry"
 )
 
@@ -75,19 +79,61 @@ func main() {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		enums(), config.Clean(),
 		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Exit(func(status int) {
+			if status != 0 {
+				status = statusWrong
+			}
+			os.Exit(status)
+		}),
 	)
 	if err != nil {
 		panic(err) // a flag of this program is declared wrongly
 	}
 	command, err := k.Parse(os.Args[1:])
-	k.FatalIfErrorf(explainFlag(config.Explain(err, os.Args[1:])))
+	err = explainFlag(config.Explain(err, os.Args[1:]))
+	if wrong, ok := errors.AsType[*kong.ParseError](err); ok && logsJSON(wrong.Context) {
+		logFatal(err)
+		os.Exit(statusWrong)
+	}
+	k.FatalIfErrorf(err)
 	if err := command.Run(); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			os.Exit(130)
+			os.Exit(statusInterrupted)
 		}
-		fmt.Fprintln(os.Stderr, "berth:", explain(err))
-		os.Exit(1)
+		if logsJSON(command) {
+			logFatal(err)
+		} else {
+			fmt.Fprintln(os.Stderr, "berth:", explain(err))
+		}
+		os.Exit(statusOf(err))
 	}
+}
+
+// The statuses with which commands exit, besides 0. docs/operations.md describes them.
+const (
+	statusFailed      = 1
+	statusWrong       = 2
+	statusInterrupted = 130
+)
+
+// statusOf returns statusWrong for an error that lasts until an argument, a setting, a file that it names, or a right is changed.
+func statusOf(err error) int {
+	var wrong *setting.WrongError
+	var redis redisconn.SetupError
+	var database *ledger.Problem
+	if errors.As(err, &wrong) || errors.As(err, &redis) || secret.Named(err) || errors.As(err, &database) && database.Lasting {
+		return statusWrong
+	}
+	return statusFailed
+}
+
+// logsJSON reports whether the log of a command is JSON.
+func logsJSON(command *kong.Context) bool { return config.LogFormat(command, os.Args[1:]) == "json" }
+
+// logFatal writes the error with which a command ends to its log.
+func logFatal(err error) {
+	logger, _ := telemetry.Logger(os.Stderr, "error", "json") // the level is valid
+	logger.Error("command failed", "error", explain(err))
 }
 
 // explain returns the text of an error of a command, with what to do if the API is unreachable.

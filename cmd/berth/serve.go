@@ -14,6 +14,7 @@ import (
 	"berth/internal/devserver"
 	"berth/internal/identity"
 	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/telemetry"
 )
 
@@ -83,7 +84,7 @@ func (c *tokenCommand) Run() error {
 func flagError(err error) error {
 	var e *berth.Error
 	if errors.As(err, &e) && e.Field != "" {
-		return fmt.Errorf("--%s: %s", e.Field, e.Message)
+		return setting.Wrong(fmt.Errorf("--%s: %s", e.Field, e.Message))
 	}
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"berth/internal/health"
 	"berth/internal/identity"
 	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/telemetry"
 )
 
@@ -46,7 +47,7 @@ type server struct {
 func (s server) ProvideClient() (*client.Client, error) {
 	t, err := s.target("--url")
 	if err != nil {
-		return nil, err
+		return nil, setting.Wrong(err)
 	}
 	return t.client(), nil
 }
@@ -159,7 +160,7 @@ const defaultTemporalAddr = "127.0.0.1:7233"
 func (s *agentServer) client() (*client.Client, error) {
 	t, err := server{s.URL, s.Token, s.TokenFile, s.DataDir}.target("--api")
 	if err != nil {
-		return nil, err
+		return nil, setting.Wrong(err)
 	}
 	if t.temporal != "" && s.Temporal.Addr == defaultTemporalAddr {
 		s.Temporal.Addr = t.temporal

@@ -5,9 +5,7 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"berth/internal/llm"
 	"berth/internal/pause"
 	"berth/internal/redisconn"
+	"berth/internal/setting"
 	"berth/internal/temporalconn"
 	"berth/lua"
 	"berth/workflows"
@@ -50,7 +49,7 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger, probe 
 	}
 	b := &base{namespace: cfg.Temporal.Namespace}
 	var err error
-	if b.catalog, err = catalog(cfg.Model); err != nil {
+	if b.catalog, err = cfg.Model.Catalog(); err != nil {
 		return nil, err
 	}
 	redisconn.LogTo(logger.With("part", "redis"))
@@ -74,11 +73,11 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger, probe 
 func OpenTemporal(cfg config.Temporal, searchAttributes []string, logger *slog.Logger) (client.Client, health.Check, error) {
 	options, err := cfg.Options(logger)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, setting.Wrong(err)
 	}
 	c, err := temporalconn.Open(options)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, setting.Wrong(err) // it has not connected
 	}
 	return c, temporalconn.NewChecker(options, c, searchAttributes).Check, nil
 }
@@ -171,19 +170,11 @@ func (b *base) close(logger *slog.Logger) {
 	}
 }
 
-func catalog(m config.Model) (*llm.Catalog, error) {
-	routing, err := llm.LoadConfig(m.RoutingFile)
+// serve runs an HTTP server, whose address is a named setting, until ctx ends, then gives open requests up to grace to finish.
+func serve(ctx context.Context, name string, srv *http.Server, grace time.Duration, logger *slog.Logger) error {
+	l, err := setting.Listen(ctx, name, srv.Addr)
 	if err != nil {
-		return nil, err
-	}
-	return llm.NewCatalog(routing, m.Settings())
-}
-
-// serve runs an HTTP server, whose address is a setting, until ctx ends, then gives open requests up to grace to finish.
-func serve(ctx context.Context, setting string, srv *http.Server, grace time.Duration, logger *slog.Logger) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.Addr)
-	if err != nil {
-		return fmt.Errorf("%s: listen on %s: %w; stop what uses the address, or set another one", setting, srv.Addr, err)
+		return err
 	}
 	logger.Info("serving", "addr", l.Addr().String())
 	var g errgroup.Group

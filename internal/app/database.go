@@ -12,6 +12,7 @@ import (
 	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/pause"
+	"berth/internal/setting"
 )
 
 // maxLedgerPause is the longest time between two attempts to open the database at the start.
@@ -26,7 +27,7 @@ func openLedger(ctx context.Context, src ledger.Source, logger *slog.Logger, pro
 	}
 	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			return nil, fmt.Errorf("create the database directory: %w", err)
+			return nil, setting.Wrong(fmt.Errorf("BERTH_DATABASE: create the directory of the file: %w; let the user of berth write there, or set another file", err))
 		}
 	}
 	last := ""
@@ -34,8 +35,10 @@ func openLedger(ctx context.Context, src ledger.Source, logger *slog.Logger, pro
 		l, err := ledger.OpenSource(ctx, src, logger)
 		problem := ledger.Diagnose(err)
 		switch {
+		case err == nil:
+			return l, nil
 		case problem == nil:
-			return l, err
+			return nil, fmt.Errorf("BERTH_DATABASE: %w", err)
 		case problem.Lasting:
 			return nil, problem
 		}

@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+
+	"berth/internal/setting"
 )
 
 // Files configure TLS. It is used if Enabled is true or any other field is set.
@@ -23,6 +25,11 @@ type Files struct {
 
 // Config returns nil if TLS is off. Errors name the variables, which begin with prefix, such as BERTH_REDIS_TLS.
 func (f Files) Config(prefix string) (*tls.Config, error) {
+	c, err := f.config(prefix)
+	return c, setting.Wrong(err)
+}
+
+func (f Files) config(prefix string) (*tls.Config, error) {
 	if f == (Files{}) {
 		return nil, nil
 	}

@@ -218,7 +218,7 @@ func (c *Config) Validate() error {
 	c.Rollout.validate(bad)
 	c.Reconcile.validate(bad, lasting)
 	if len(problems) > 0 {
-		return fmt.Errorf("invalid settings: %s", strings.Join(problems, "; "))
+		return setting.Wrong(fmt.Errorf("invalid settings: %s", strings.Join(problems, "; ")))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"berth/internal/identity"
 	"berth/internal/secret"
+	"berth/internal/setting"
 )
 
 // Identity holds the settings of bearer tokens. Secrets and a provider can be used beside each other.
@@ -143,7 +144,7 @@ func (c Identity) needSecret() error {
 func (c *Config) NeedSecret() error {
 	var err error
 	badSecret(func(flag, env, format string, args ...any) {
-		err = fmt.Errorf("--%s (%s): %s", flag, env, fmt.Sprintf(format, args...))
+		err = setting.Wrong(fmt.Errorf("--%s (%s): %s", flag, env, fmt.Sprintf(format, args...)))
 	}, c.Identity.needSecret())
 	return err
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/secret"
+	"berth/internal/setting"
 )
 
 // defaultDatabase is the database of a process without settings. It is not a setting that conflicts with a file.
@@ -51,6 +53,16 @@ func (m Model) Settings() llm.Settings {
 		KeyList: string(m.ProviderKeys), KeysFile: m.ProviderKeysFile, LocalURL: string(m.LocalURL),
 		KeyFiles: map[string]string{"DEEPSEEK_API_KEY": m.DeepSeekKeyFile, "ZHIPUAI_API_KEY": m.ZhipuKeyFile},
 	}
+}
+
+// Catalog returns the models of the routing file with these keys. Its error names the setting.
+func (m Model) Catalog() (*llm.Catalog, error) {
+	routing, err := llm.LoadConfig(m.RoutingFile)
+	if err != nil {
+		return nil, setting.Wrong(fmt.Errorf("--routing-file (BERTH_ROUTING_FILE): %w", err))
+	}
+	catalog, err := llm.NewCatalog(routing, m.Settings())
+	return catalog, setting.Wrong(err)
 }
 
 func (m Model) validate(bad func(flag, env, format string, args ...any)) {

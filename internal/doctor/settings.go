@@ -2,9 +2,9 @@ package doctor
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 
+	"berth/internal/config"
 	"berth/internal/llm"
 	"berth/internal/signal"
 )
@@ -32,12 +32,13 @@ func (d *doctor) settings() *llm.Catalog {
 
 // files returns the models, nil if they cannot be read, and what is wrong with files that a process reads at its start.
 func (d *doctor) files() (catalog *llm.Catalog, err error) {
-	routing, err := llm.LoadConfig(d.cfg.Model.RoutingFile)
-	if err == nil && d.cfg.Model.Settings().Validate() == nil { // else Validate has named it
-		catalog, err = llm.NewCatalog(routing, d.cfg.Model.Settings())
+	m := d.cfg.Model
+	valid := m.Settings().Validate() == nil // else Validate has named it
+	if !valid {
+		m = config.Model{RoutingFile: m.RoutingFile}
 	}
-	if err != nil {
-		err = fmt.Errorf("--routing-file (BERTH_ROUTING_FILE): %w", err)
+	if catalog, err = m.Catalog(); !valid {
+		catalog = nil
 	}
 	_, keysErr := signal.NewKeys(d.cfg.Signal.Keys, slog.New(slog.DiscardHandler))
 	return catalog, errors.Join(err, keysErr)

@@ -238,6 +238,8 @@ func diagnoseSQLite(code int, known func(Problem) *Problem) *Problem {
 		return known(diskFull)
 	case sqlite3.SQLITE_READONLY:
 		return known(Problem{Code: "read_only", Setting: setting, Advice: "the file of BERTH_DATABASE or its directory is not writable for this process"})
+	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
+		return known(Problem{Code: "damaged", Setting: setting, Lasting: true, Advice: "the file of BERTH_DATABASE is not a SQLite database, or is damaged: set another file, or restore a backup"})
 	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
 		return known(Problem{Code: "unreachable", Setting: setting, Advice: "the file of BERTH_DATABASE cannot be opened, read or written"})
 	default:

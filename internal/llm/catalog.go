@@ -92,7 +92,7 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	}
 	if s.LocalURL != "" {
 		if err := checkBaseURL(s.LocalURL); err != nil {
-			return nil, fmt.Errorf("base URL of the local model simulator: %w", err)
+			return nil, fmt.Errorf("BERTH_LOCAL_MODEL_URL: %w", err)
 		}
 	}
 	return c, nil
