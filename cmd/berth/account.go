@@ -50,7 +50,7 @@ func ofUser(ctx context.Context, api *client.Client, user string, read func(user
 }
 
 func printAccount(a client.Account) {
-	fmt.Printf("%s: %d credits, tier %s\n", printable(a.UserID), a.Credits, a.Tier)
+	fmt.Printf("%s: %d credits, tier %s\n", named(a.UserID), a.Credits, a.Tier)
 }
 
 type accountCredit struct {
@@ -98,7 +98,7 @@ func (c *accountEntries) Run(ctx context.Context, api *client.Client) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TIME\tKIND\tAMOUNT\tTASK\tREASON")
 	for _, e := range entries {
-		fmt.Fprintf(w, "%s\t%s\t%+d\t%s\t%s\n", e.At.Format(time.DateTime), e.Kind, e.Amount, e.TaskID, printable(e.Reason))
+		fmt.Fprintf(w, "%s\t%s\t%+d\t%s\t%s\n", e.At.Format(time.DateTime), e.Kind, e.Amount, e.TaskID, named(e.Reason))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -87,7 +87,7 @@ func (c *conferenceList) Run(ctx context.Context, api *client.Client) error {
 		if one.Ending != "" && !one.Status.Final() {
 			status += ", ending"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", one.E164, status, unit, one.Epoch, clock(ends), printable(one.Title))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\n", one.E164, status, unit, one.Epoch, clock(ends), named(one.Title))
 	}
 	return out.Flush()
 }

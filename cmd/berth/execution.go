@@ -69,7 +69,7 @@ func (c *executionList) Run(ctx context.Context, api *client.Client) error {
 		if n++; n > c.Limit {
 			break
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, printable(e.UserID), e.Executor, e.Status, cmp.Or(e.NodeID, "-"), e.StartedAt.Local().Format(time.DateTime))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, named(e.UserID), e.Executor, e.Status, cmp.Or(e.NodeID, "-"), e.StartedAt.Local().Format(time.DateTime))
 	}
 	return w.Flush()
 }

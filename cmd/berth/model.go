@@ -60,7 +60,7 @@ func modelState(m client.ModelPause) string {
 		state += " until " + m.PausedUntil.Local().Format(time.TimeOnly)
 	}
 	if m.Reason != "" {
-		state += ": " + printable(m.Reason)
+		state += ": " + named(m.Reason)
 	}
 	return state
 }

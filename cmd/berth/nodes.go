@@ -38,7 +38,7 @@ func (c *nodeList) Run(ctx context.Context, api *client.Client) error {
 		if err != nil {
 			return errors.Join(w.Flush(), err)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", n.ID, n.Kind, n.State, n.Leases, n.MaxConcurrentJobs, printable(n.Zone),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", n.ID, n.Kind, n.State, n.Leases, n.MaxConcurrentJobs, named(n.Zone),
 			nodeOrders(n.Cordoned, n.DrainUntil), strings.Join(n.Capabilities, ","))
 	}
 	return w.Flush()

@@ -47,7 +47,7 @@ func (c *turnCommand) Run(ctx context.Context, api *client.Client) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "· session %s, %s to %s, pool %s; an empty line ends the turn, Ctrl-D the command\n",
-		s.ID, c.From, c.To, s.PreferredPool)
+		s.ID, s.SrcLang, s.TgtLang, s.PreferredPool)
 	t := conversation{
 		api: api, session: c.Session, speaker: c.Speaker, wait: c.Wait, out: os.Stdout, info: os.Stderr,
 		begun: make(chan string, berth.MaxSegments),
@@ -249,7 +249,7 @@ func (t *conversation) show(e berth.SessionEvent) {
 		segment = *e.Index
 	}
 	if e.SpeakerID != "" && e.SpeakerID != t.speaker {
-		speaker = printable(e.SpeakerID) + ": "
+		speaker = named(e.SpeakerID) + ": "
 	}
 	switch e.Type {
 	case berth.EventTranslation:
