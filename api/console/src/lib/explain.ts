@@ -30,6 +30,11 @@ const reasons: [RegExp, Word][] = [
   [/about (\d+) tokens, .*at most (\d+) fit/, 'r_context'],
   [/text of the file exceeds the limit of ([\d,]+ \w+)/, 'r_textLimit'],
   [/exceeds the limit of ([\d,]+ \w+)/, 'r_limit'],
+  [/must not contain (U\+[0-9A-F]+)/, 'r_character'],
+  [/must not contain text of another direction/, 'r_direction'],
+  [/has no visible character$/, 'r_invisible'],
+  [/is too long: (\d+) characters; at most (\d+)/, 'r_longName'],
+  [/is too long: \d+ bytes; at most (\d+) characters/, 'r_longerName'],
   [/asset not found|content of the asset was erased/, 'r_assetGone'],
   [/text or the asset id of a text/, 'textOnly'],
 ];

@@ -1,5 +1,6 @@
 // What the console reads from the API: the shapes of the responses, pages of lists, and the stream of changes.
 import type { Api } from './api';
+import { isolated } from './names';
 import { follow, type Frame, type Link as Connection } from './sse';
 
 export interface Counts { waiting: number; running: number }
@@ -80,7 +81,7 @@ export function auditText(detail: unknown, label: (key: string) => string): stri
   const text = (v: unknown): string => {
     if (v === null || v === '') return '–';
     if (Array.isArray(v)) return v.map(text).join(v.some((x) => typeof x === 'object') ? ' → ' : ' / ');
-    if (typeof v !== 'object') return String(v);
+    if (typeof v !== 'object') return isolated(String(v));
     const o = v as Record<string, unknown>;
     return typeof o.name === 'string' && typeof o.model === 'string' ? `${o.name} (${o.model})` : fields(o, ' ', ' / ');
   };

@@ -43,6 +43,8 @@ export class Meeting {
   why = $state<Why>('');
   /** The server's own message, if there is no better one. */
   detail = $state('');
+  /** Why the server refused the name; the lobby asks for another one. */
+  refusal = $state.raw<Problem | null>(null);
   admission = $state.raw<Admission | null>(null);
   participants = $state.raw<Person[]>([]);
   moves = $state.raw<Move[]>([]);
@@ -76,6 +78,7 @@ export class Meeting {
     this.phase = 'joining';
     this.why = '';
     this.detail = '';
+    this.refusal = null;
     this.device = '';
     this.stop = new AbortController();
     this.choices = { microphone: new Choice(microphone), camera: new Choice(camera) };
@@ -251,6 +254,11 @@ export class Meeting {
       if (err.reason === ConnectionErrorReason.LeaveRequest) return this.leave(reasons[err.context as DisconnectReason] ?? 'lost');
       const why = await this.ask();
       return this.leave(why === 'lost' ? 'unavailable' : why);
+    }
+    if (err instanceof Problem && err.field === 'name') {
+      this.refusal = err;
+      this.phase = 'lobby';
+      return;
     }
     const { why, detail } = whyOf(err);
     this.leave(why, detail);
