@@ -221,7 +221,7 @@ func TestLoadConfig_InvalidValue_PathNamed(t *testing.T) {
 		{"maxOutputTokens: 8192", "jsonMode: sometimes", "models.deepseek-chat.jsonMode"},
 		{"https://api.deepseek.com", "api.deepseek.com", "providers.deepseek.baseURL"},
 		{"https://api.deepseek.com", "https://me:pw@api.deepseek.com", "providers.deepseek.baseURL"},
-		{"keySetting: DEEPSEEK_API_KEY", "keySetting: sk-abc", "providers.deepseek.keySetting"},
+		{"keySetting: DEEPSEEK_API_KEY", "keySetting: sk-abc", "providers.deepseek.keySetting (line @keySetting: sk-abc@): must be the name of a setting"},
 		{"keySetting: DEEPSEEK_API_KEY", "maxTokensField: tokens", "providers.deepseek.maxTokensField"},
 		{"baseURL: https://api.deepseek.com", "keyOptional: true", "providers.deepseek (line @keyOptional: true\n@): missing property 'baseURL'"},
 		{"  deepseek-chat:", "  deepseek/chat:", "'deepseek/chat' does not match pattern"},

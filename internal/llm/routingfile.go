@@ -49,6 +49,9 @@ func parseRoutingFile(name string, src []byte) (*routingFile, error) {
 		return nil, unreadable(name, src, err)
 	}
 	for _, p := range schemaProblems(routingSchema.Validate(value)) {
+		if len(p.path) > 0 && p.path[len(p.path)-1] == "keySetting" {
+			p.message = "must be the name of a setting in capitals, such as OPENAI_API_KEY; the key itself belongs into BERTH_PROVIDER_KEYS"
+		}
 		if len(p.unknown) == 0 {
 			f.invalid(p.path, "%s", p.message)
 		}
@@ -146,19 +149,29 @@ func schemaProblems(err error) []schemaProblem {
 		return []schemaProblem{{message: err.Error()}}
 	}
 	var out []schemaProblem
-	var walk func(e *jsonschema.ValidationError)
-	walk = func(e *jsonschema.ValidationError) {
+	var walk func(e *jsonschema.ValidationError, of jsonschema.ErrorKind)
+	walk = func(e *jsonschema.ValidationError, of jsonschema.ErrorKind) {
 		for _, cause := range e.Causes {
-			walk(cause)
+			walk(cause, e.ErrorKind)
 		}
 		if len(e.Causes) == 0 {
-			p := schemaProblem{path: e.InstanceLocation, message: e.ErrorKind.LocalizedString(english)}
+			p := schemaProblem{path: e.InstanceLocation, message: schemaMessage(e.ErrorKind, of)}
 			if more, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
 				p.unknown = more.Properties
 			}
 			out = append(out, p)
 		}
 	}
-	walk(invalid)
+	walk(invalid, nil)
 	return out
+}
+
+// schemaMessage returns what a violation is, without the value: it may be a key that was written in the wrong place. The name of a property
+// is none.
+func schemaMessage(violation, of jsonschema.ErrorKind) string {
+	_, name := of.(*kind.PropertyNames)
+	if p, ok := violation.(*kind.Pattern); ok && !name {
+		return "does not match pattern " + p.Want
+	}
+	return violation.LocalizedString(english)
 }
