@@ -335,7 +335,7 @@ func (ep endpoint) shown(status, reason string) string {
 // masked returns a text of a provider on one line, without anything that may be a secret.
 func (ep endpoint) masked(s string) string {
 	if ep.key != "" {
-		s = strings.ReplaceAll(s, ep.key, "[…]")
+		s = encodings(ep.key).ReplaceAllString(s, "[…]")
 	}
 	return secrets.ReplaceAllStringFunc(printable(s), func(found string) string {
 		if codeName.MatchString(found) {
@@ -343,6 +343,28 @@ func (ep endpoint) masked(s string) string {
 		}
 		return "[…]"
 	})
+}
+
+// codeCharacter is a character that no encoding changes.
+var codeCharacter = regexp.MustCompile(`^[0-9A-Za-z]$`)
+
+// encodings matches a key as it is, and as addresses, JSON and HTML encode it.
+func encodings(key string) *regexp.Regexp {
+	var b strings.Builder
+	for _, c := range key {
+		one := string(c)
+		if codeCharacter.MatchString(one) {
+			b.WriteString(one)
+			continue
+		}
+		address := ""
+		for _, octet := range []byte(one) {
+			address += fmt.Sprintf("%%%02x", octet)
+		}
+		fmt.Fprintf(&b, `(?:\\?%s|%s|(?i:%s|\\u%04x|\\x%02x|&#x0*%x;|&#0*%d;))`,
+			regexp.QuoteMeta(one), regexp.QuoteMeta(html.EscapeString(one)), address, c, c, c, c)
+	}
+	return regexp.MustCompile(b.String())
 }
 
 // codeName is a long name of an error, which is shown.
@@ -363,7 +385,7 @@ func printable(s string) string {
 }
 
 func (ep endpoint) scrub(err error) error {
-	if ep.key != "" && strings.Contains(err.Error(), ep.key) {
+	if ep.key != "" && encodings(ep.key).MatchString(err.Error()) {
 		return errors.New(ep.quote([]byte(err.Error())))
 	}
 	return err

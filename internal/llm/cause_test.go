@@ -2,10 +2,13 @@ package llm
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -305,6 +308,21 @@ func TestCause_ReasonOfProvider_BoundedAndWithoutSecrets(t *testing.T) { // FM4,
 	}
 	long := ep.answerError(reportedError{message: strings.Repeat("字 ", 1000)}, nil).Message
 	require.Less(t, len(long), 300)
+}
+
+// A provider may send the key as it was encoded on its way.
+func TestCause_KeyInAnyEncoding_NotShown(t *testing.T) { // FI1
+	t.Parallel()
+	ep := endpoint{servedBy: "acme", key: "Ab1/+&Cd2=<é>"}
+	for _, sent := range []string{
+		ep.key, url.QueryEscape(ep.key), url.PathEscape(ep.key), html.EscapeString(ep.key),
+		`Ab1\/+\u0026Cd2=\u003cé\u003e`, "Ab1&#x2F;&#43;&#038;Cd2&#61;&lt;é&gt;",
+	} {
+		e := ep.answerError(reportedError{message: "key " + sent + " of x"}, []byte(sent))
+		require.Equal(t, "acme ended the answer with an error (key […] of x): submit again later", e.Message, sent)
+		require.NotContains(t, e.Err.Error(), "Cd2", sent)
+		require.NotContains(t, ep.scrub(errors.New("malformed response "+sent)).Error(), "Cd2")
+	}
 }
 
 // docs/providers.md has the table.
