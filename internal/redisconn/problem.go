@@ -238,6 +238,9 @@ func (p *Problem) Error() string { return p.Cause() + ": " + p.Advice() }
 // scriptLine is what Redis appends to the error of a script.
 var scriptLine = regexp.MustCompile(` script: [0-9a-f]{40}, on @user_script.*`)
 
+// arguments is what Redis appends to an unknown command. Those of a renamed AUTH are the password.
+var arguments = regexp.MustCompile(`(?s), with args beginning with:.*`)
+
 // Cause returns the server's own reason, or that of the connection.
 func (p *Problem) Cause() string {
 	var (
@@ -254,7 +257,7 @@ func (p *Problem) Cause() string {
 	case errors.As(p.Err, &operation):
 		text = operation.Error()
 	}
-	text = scriptLine.ReplaceAllString(text, "")
+	text = arguments.ReplaceAllString(scriptLine.ReplaceAllString(text, ""), "")
 	return strings.TrimRight(text, ".\n ")
 }
 
