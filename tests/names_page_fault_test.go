@@ -15,7 +15,7 @@ import (
 )
 
 // FR3: names that guests type in the lobby are admitted and shown as they are stored, to themselves, to the host and in the console. A
-// name that is refused is an error at its field, from which the guest goes on.
+// name that is refused is an error at its field, from which the guest continues.
 func TestConferencePage_NamesOfTheWorld_ShownAsTyped(t *testing.T) { // B9
 	t.Parallel()
 	s := newStack(t, withParticipants())
