@@ -1,4 +1,4 @@
-// Names that people chose, within texts of the page. Markup isolates them with <bdi>; these are for places without markup.
+// Names that users chose, within texts of the page. Markup isolates them with <bdi>; these are for places without markup.
 
 /** The scripts that are written from right to left, and the characters that set this direction. */
 const rightToLeft = /[\u0590-\u08ff\u200f\u202b\u2067\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
