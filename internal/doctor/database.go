@@ -13,7 +13,9 @@ import (
 // database checks that the database accepts what a process needs. It states a problem as a process does at its start.
 func (d *doctor) database(ctx context.Context) {
 	const subject = "database"
+	sent := d.now()
 	s, err := ledger.Inspect(ctx, d.cfg.Database.Source())
+	received := d.now()
 	problem := ledger.Diagnose(err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && problem == nil:
@@ -44,7 +46,7 @@ func (d *doctor) database(ctx context.Context) {
 		d.add(Warning, subject, "set BERTH_DATABASE to postgres://…", "SQLite serves the processes of one host only")
 	}
 	if !s.Now.IsZero() {
-		d.clock(subject, s.Now.Sub(d.now()))
+		d.clock(subject, s.Now, sent, received)
 	}
 }
 

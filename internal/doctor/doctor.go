@@ -95,7 +95,15 @@ func (d *doctor) add(l Level, subject, advice, format string, args ...any) {
 	d.findings = append(d.findings, Finding{l, subject, fmt.Sprintf(format, args...), advice})
 }
 
-func (d *doctor) clock(subject string, skew time.Duration) {
+// clock judges a time that a server had between two times of this host, however long its response took.
+func (d *doctor) clock(subject string, server, sent, received time.Time) {
+	var skew time.Duration
+	switch {
+	case server.Before(sent):
+		skew = server.Sub(sent)
+	case server.After(received):
+		skew = server.Sub(received)
+	}
 	if skew.Abs() > maxSkew {
 		d.add(Warning, subject, "synchronize the clocks of all hosts (NTP)",
 			"its clock differs from this host's by %s: tokens and tickets of event streams may be refused", skew.Round(time.Millisecond))

@@ -65,7 +65,7 @@ func TestRun_Redis_WrongSetupsAreNamed(t *testing.T) { // B7
 	has(t, run(t, "redis", time.Now, "--redis-addr="+server.Addr()), doctor.Error, "maxmemory-policy is allkeys-lru", "noeviction")
 	server.Do("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
-	ahead := func() time.Time { return time.Now().Add(time.Minute) }
+	ahead := func() time.Time { return time.Now().Add(90 * time.Second) }
 	has(t, run(t, "redis", ahead, "--redis-addr="+server.Addr()), doctor.Warning, "clock differs from this host's by -1m", "NTP")
 
 	server.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all", "-info")

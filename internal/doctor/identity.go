@@ -43,6 +43,6 @@ func (d *doctor) identity(ctx context.Context) {
 		d.add(Warning, subject, "replace them at the identity provider", "tokens that these keys sign are refused: %s", strings.Join(found.Faulty, ", "))
 	}
 	if !found.Clock.IsZero() {
-		d.clock(subject, found.Clock.Sub(sent))
+		d.clock(subject, found.Clock, sent, d.now())
 	}
 }

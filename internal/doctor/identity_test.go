@@ -9,6 +9,7 @@ import (
 
 	"berth/internal/doctor"
 	"berth/internal/testoidc"
+	"berth/internal/testredis"
 )
 
 // FI7: the exact issuer is in the advice. What an API process says of other causes is in the tests of package identity.
@@ -29,4 +30,18 @@ func TestRun_IdentityProvider_IssuerToSetIsPrinted(t *testing.T) {
 	d.SetDiscovery(testoidc.Answer(d.Discovery("https://login.example/main/"), "application/json"))
 	has(t, run(t, "identity", time.Now, "--oidc-issuer="+d.Issuer), doctor.Error, "states another issuer", "set BERTH_OIDC_ISSUER=https://login.example/main/")
 	has(t, run(t, "identity", time.Now, "--oidc-issuer=http://127.0.0.1:1"), doctor.Error, "refused", "check BERTH_OIDC_ISSUER")
+}
+
+// A server whose response takes long has no other clock because of that.
+func TestRun_ServerRespondsLate_ClockIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	provider, server := testoidc.Serve(t, "", (*httptest.Server).Start), testredis.Start(t)
+	for section, setting := range map[string]string{"identity": "--oidc-issuer=" + provider.Issuer, "redis": "--redis-addr=" + server.Addr()} {
+		calls := 0
+		late := func() time.Time { // of each two calls, the first is five seconds earlier
+			calls++
+			return time.Now().Add(-time.Duration(calls%2) * 5 * time.Second)
+		}
+		has(t, run(t, section, late, setting), doctor.OK, "its clock differs from this host's by less than", "")
+	}
 }

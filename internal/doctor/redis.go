@@ -35,7 +35,7 @@ func (d *doctor) redis(ctx context.Context) {
 		d.redisProblem(Error, err)
 		return
 	}
-	d.clock("redis", seen.Now.Sub(sent.Add(received.Sub(sent)/2)))
+	d.clock("redis", seen.Now, sent, received)
 	if err := redisconn.CheckSubscribe(ctx, scripts); err != nil {
 		d.redisProblem(Error, err)
 		return
