@@ -25,7 +25,7 @@ type fakeProxy struct {
 type proxyState struct {
 	reports []report
 	answer  error
-	recover int // number of the call from which on there is no such answer; 0 for none
+	recover int // number of the first call that is accepted again; 0 for none
 	calls   int
 	reads   int
 	former  client.FormerState
