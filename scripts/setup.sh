@@ -19,6 +19,7 @@ if [ "$purpose" = test ]; then
 	has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || need postgresql
 	has pgbouncer || [ -x /usr/sbin/pgbouncer ] || need pgbouncer
 	has git || need git # a clone of the repository
+	has pkill || need procps # ends a program of a test
 	has curl || need curl # commands of the documentation
 	has openssl || need openssl
 	has chromium || has chromium-browser || has google-chrome || need chromium
