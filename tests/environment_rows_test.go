@@ -80,13 +80,13 @@ func environments(p place) []mistake {
 		same(unconfirmed, "BERTH_TEMPORAL_ADDR=temporal.invalid:7233", "no such host"),
 		same(unconfirmed, "BERTH_TEMPORAL_ADDR=127.0.0.1:1", "connection refused"),
 		same("503 unavailable, Retry-After 2: Redis is unavailable; retry later", "BERTH_REDIS_ADDR=127.0.0.1:1", "connection refused"),
-		{name: "`BERTH_HTTP_ADDR` in use", env: []string{"BERTH_HTTP_ADDR=" + p.inUse()}, process: "BERTH_HTTP_ADDR: listen on … bind: address already in use", user: ends},
+		{name: "`BERTH_HTTP_ADDR` in use", env: []string{"BERTH_HTTP_ADDR=" + p.inUse()}, doctor: "BERTH_HTTP_ADDR: listen on … address already in use", process: "BERTH_HTTP_ADDR: listen on … bind: address already in use", user: ends},
 		{
-			env:     []string{"BERTH_HTTP_ADDR=192.0.2.1:8080"},
-			process: "BERTH_HTTP_ADDR: listen on 192.0.2.1:8080: … bind: cannot assign requested address", user: ends,
+			env:    []string{"BERTH_HTTP_ADDR=192.0.2.1:8080"},
+			doctor: "BERTH_HTTP_ADDR: listen on 192.0.2.1:8080: … cannot assign requested address", process: "BERTH_HTTP_ADDR: listen on 192.0.2.1:8080: … cannot assign requested address", user: ends,
 		},
-		{env: []string{"BERTH_HTTP_ADDR=host.invalid:8080"}, process: "BERTH_HTTP_ADDR: listen on host.invalid:8080: … no such host", user: ends},
-		{env: []string{"BERTH_METRICS_ADDR=192.0.2.1:9464"}, process: "metrics not served; set BERTH_METRICS_ADDR to a free address or to off", user: "202"},
+		{env: []string{"BERTH_HTTP_ADDR=host.invalid:8080"}, doctor: "BERTH_HTTP_ADDR: listen on host.invalid:8080: … no such host", process: "BERTH_HTTP_ADDR: listen on host.invalid:8080: … no such host", user: ends},
+		{env: []string{"BERTH_METRICS_ADDR=192.0.2.1:9464"}, doctor: "BERTH_METRICS_ADDR: listen on 192.0.2.1:9464: … cannot assign requested address", process: "metrics not served; set BERTH_METRICS_ADDR to a free address or to off", user: "202"},
 
 		// The database file.
 		{name: "the directory of the database does not exist", env: own(p.path("new/deep/berth.db")), doctor: "the file does not exist; berth creates it", user: "201", upload: true},

@@ -99,6 +99,7 @@ func (e mistake) check(t *testing.T, base *stack) {
 	if e.later == nil {
 		p := run("doctor")
 		s.eventually("doctor to end", p.hasEnded)
+		require.True(t, e.doctor != "" || p.cmd.ProcessState.Success(), "%s", p.output())
 		require.True(t, says(p.output(), e.doctor), "%q:\n%s", e.doctor, p.output())
 		clean(t, p.output())
 	}
