@@ -102,8 +102,8 @@ func TestParticipants_BackendCallsLiveKit_ConferenceContinues(t *testing.T) {
 		return len(m.Tracks) == 1 && m.Tracks[0].Muted
 	}
 	had := 0 // subscriptions of the listener to the speaker before a move
-	// hears reports whether the listener has begun its nth subscription to the speaker and received something in it.
-	hears := func(nth int) bool {
+	// resubscribed reports whether the listener has begun its nth subscription to the speaker and received something in it.
+	resubscribed := func(nth int) bool {
 		began := of(c.of("listener", "subscribed"), "speaker")
 		return len(began) >= nth && slices.ContainsFunc(of(append(c.of("listener", "received"), c.of("listener", "silence")...), "speaker"),
 			func(e participantEvent) bool { return e.At >= began[nth-1].At })
@@ -168,14 +168,14 @@ func TestParticipants_BackendCallsLiveKit_ConferenceContinues(t *testing.T) {
 						"identity": "listener", "track_sids": []string{b.trackOf("speaker")}, "subscribe": on,
 					}))
 					if on {
-						s.eventually("the listener to receive the speaker again", func() bool { return hears(2) })
+						s.eventually("the listener to receive the speaker again", func() bool { return resubscribed(2) })
 					} else {
 						s.eventually("the listener to receive nothing of the speaker", func() bool { return left(1 + i/2) })
 					}
 				}
 				return err
 			},
-			before: func() bool { return true }, after: func() bool { return hears(had + 1) }, // it receives the speaker again
+			before: func() bool { return true }, after: func() bool { return resubscribed(had + 1) }, // it receives the speaker again
 		},
 		{
 			name: "SendData", call: func() error {
