@@ -59,7 +59,7 @@ func TestEnvironment_Wrong_DoctorAndProcessNameTheSetting(t *testing.T) { // FI5
 	}
 	redis := func(name string, server *testredis.Server, cause, advice string, env ...string) environment { // D6, D8
 		e := environment{name: name, env: append(env, "BERTH_REDIS_ADDR="+server.Addr()), status: 2}
-		e.doctor, e.process = cause+": "+advice, cause+": "+advice
+		e.doctor, e.process = cause+" -> "+advice, cause+": "+advice
 		return e
 	}
 	plain, sentinel := testredis.Start(t), testredis.StartSentinel(t).Sentinels()[0]
@@ -101,7 +101,7 @@ func TestEnvironment_Wrong_DoctorAndProcessNameTheSetting(t *testing.T) { // FI5
 		same("BERTH_LIVEKIT_KEYS_FILE=/none", "BERTH_LIVEKIT_KEYS_FILE"),
 		unread(same("BERTH_DRAIN=10", "--drain")),
 		redis("Sentinel without master", sentinel, "the server is a Sentinel", "BERTH_REDIS_SENTINEL_MASTER: ", "BERTH_REDIS_PASSWORD=secret"),
-		redis("mode cluster on a Sentinel", sentinel, "the server is a Sentinel", "BERTH_REDIS_MODE: ", "BERTH_REDIS_MODE=cluster"),
+		redis("mode cluster on a Sentinel", sentinel, "the server is a Sentinel", "BERTH_REDIS_MODE: ", "BERTH_REDIS_MODE=cluster", "BERTH_CELL=c"),
 		redis("master on a single server", plain, "the server is a Redis server", "BERTH_REDIS_ADDR: ", "BERTH_REDIS_SENTINEL_MASTER=mymaster"),
 		redis("TLS to a Redis without", plain, "without TLS", "BERTH_REDIS_TLS: ", "BERTH_REDIS_TLS=true"),
 		redis("no TLS to a Redis with it", secured, "which this process does not use", "BERTH_REDIS_TLS: "),
