@@ -150,7 +150,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	context.AfterFunc(serviceCtx, stopWorkers)
 	marking, cancel := context.WithTimeout(ctx, redisTimeout)
 	if err := b.scripts.MarkPollers(marking, options.ModelQueues()); err != nil {
-		logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", health.Of(health.Redis), "error", err)
+		logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", "dependency", health.Redis, "error", err)
 	}
 	cancel()
 	err = workers.Run(workerCtx, b.temporal, acts, options)
@@ -168,7 +168,7 @@ func schedule(ctx context.Context, name string, create func(context.Context) err
 		if err == nil {
 			return
 		}
-		logger.WarnContext(ctx, "schedule not created; retrying", health.Of(health.Temporal), "schedule", name, "error", err)
+		logger.WarnContext(ctx, "schedule not created; retrying", "dependency", health.Temporal, "schedule", name, "error", err)
 		if !pause.For(ctx, wait) {
 			return
 		}
@@ -198,7 +198,7 @@ func markPollers(ctx context.Context, scripts *lua.Scripts, queues []string, log
 	for wait := time.Second; pause.For(ctx, wait); {
 		wait = lua.PollerEvery
 		if err := scripts.MarkPollers(ctx, queues); err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", health.Of(health.Redis), "error", err)
+			logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", "dependency", health.Redis, "error", err)
 			wait = time.Second
 		}
 	}

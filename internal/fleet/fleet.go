@@ -294,7 +294,7 @@ func (u *updater) apply(ctx context.Context, r reply) {
 	}
 	if r.all && next.Stale {
 		next.Stale = false
-		u.opt.Logger.InfoContext(ctx, "fleet state is current", health.Of(health.Redis), "nodes", len(next.Nodes))
+		u.opt.Logger.InfoContext(ctx, "fleet state is current", "dependency", health.Redis, "nodes", len(next.Nodes))
 	}
 	next.At = r.read.At
 	u.snapshot.Store(&next)
@@ -345,7 +345,7 @@ func (u *updater) markStale(ctx context.Context, err error) {
 		next := *previous
 		next.Stale = true
 		u.snapshot.Store(&next)
-		u.opt.Logger.WarnContext(ctx, "Redis unavailable: fleet state is stale", health.Of(health.Redis), "error", err)
+		u.opt.Logger.WarnContext(ctx, "Redis unavailable: fleet state is stale", "dependency", health.Redis, "error", err)
 	}
 }
 

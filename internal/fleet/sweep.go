@@ -290,5 +290,5 @@ func (o *outage) labels() []any {
 	if o.of == "" {
 		return []any{"task", o.task}
 	}
-	return []any{"task", o.task, health.Of(o.of)}
+	return []any{"task", o.task, "dependency", o.of}
 }

@@ -7,17 +7,14 @@ import (
 	"time"
 )
 
-// dependencyKey is the attribute of a record that names the dependency whose failure it is a consequence of.
+// dependencyKey is the attribute of a record that names the dependency of whose failure, or its end, it is a consequence. See Quiet.
 const dependencyKey = "dependency"
 
 // remindEvery is the time after which a lasting fault is logged again.
 const remindEvery = time.Minute
 
-// Of is the attribute of a record that is a consequence of a dependency's failure, or of the end of one. See Quiet.
-func Of(dependency string) slog.Attr { return slog.String(dependencyKey, dependency) }
-
 // Quiet returns a logger for the parts of a process, many of which notice when a dependency fails. The probe logs the failure, once for all of
-// them: a record with the attribute Of is logged at level debug, and makes the probe check that dependency. While a dependency is unavailable,
+// them: a record that names its dependency is logged at level debug, and makes the probe check that dependency. While a dependency is unavailable,
 // each other warning is logged once in remindEvery.
 func (p *Probe) Quiet(logger *slog.Logger) *slog.Logger {
 	return slog.New(&quiet{Handler: logger.Handler(), probe: p, last: &sync.Map{}})
@@ -63,8 +60,8 @@ func (q *quiet) passes(r slog.Record) bool {
 		}
 		return false
 	case r.Level == slog.LevelWarn && q.probe.fails():
-		at, logged := q.last.Load(r.Message)
-		if logged && r.Time.Sub(at.(time.Time)) < remindEvery {
+		at, _ := q.last.Load(r.Message)
+		if at, logged := at.(time.Time); logged && r.Time.Sub(at) < remindEvery {
 			return false
 		}
 		q.last.Store(r.Message, r.Time)
@@ -91,9 +88,10 @@ type symptom struct {
 // suspect makes the probe check a dependency that it watches.
 func (p *Probe) suspect(dependency string, s symptom) {
 	p.noticed.Store(time.Now().UnixNano())
-	if suspected, ok := p.suspected.Load(dependency); ok {
+	watching, _ := p.suspected.Load(dependency)
+	if suspected, ok := watching.(chan symptom); ok {
 		select {
-		case suspected.(chan symptom) <- s:
+		case suspected <- s:
 		default: // one is enough
 		}
 	}
@@ -145,14 +143,14 @@ func (l *record) log(ctx context.Context, found finding, err error) {
 		l.causes[code] = now
 	}
 	l.causes[found.reason.Code] = now
-	message := "dependency unavailable"
 	switch {
 	case found.reason.Risk:
-		message = "dependency works with a risk"
+		l.logger.WarnContext(ctx, "dependency works with a risk", dependencyKey, l.name, "error", err)
 	case known:
-		message = "dependency still unavailable"
+		l.logger.WarnContext(ctx, "dependency still unavailable", dependencyKey, l.name, "error", err)
+	default:
+		l.logger.WarnContext(ctx, "dependency unavailable", dependencyKey, l.name, "error", err)
 	}
-	l.logger.WarnContext(ctx, message, dependencyKey, l.name, "error", err)
 }
 
 // disturbed logs a symptom of a dependency that works.

@@ -24,10 +24,10 @@ var replica, full = &broken{health.Reason{Code: "read_only"}}, &broken{health.Re
 func part(ctx context.Context, logger *slog.Logger, down *atomic.Bool, name string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		if down.Load() {
-			logger.Warn("redis subscription lost", health.Of("redis"), "subscription", name, "error", errors.New("EOF"))
+			logger.Warn("redis subscription lost", "dependency", "redis", "subscription", name, "error", errors.New("EOF"))
 			logger.Warn("task not stored; retrying", "task", n, "error", errors.New("EOF"))
 		} else {
-			logger.Info("redis subscription restored", health.Of("redis"), "subscription", name)
+			logger.Info("redis subscription restored", "dependency", "redis", "subscription", name)
 		}
 		select {
 		case <-time.After(time.Second):
@@ -113,7 +113,7 @@ func TestQuiet_PartNoticesFailure_ProbeChecks(t *testing.T) { // L11
 		quiet := probe.Quiet(logger)
 		<-time.After(2 * time.Second)
 		for range 3 {
-			quiet.Warn("redis subscription lost", health.Of("redis"), "error", errors.New("EOF"))
+			quiet.Warn("redis subscription lost", "dependency", "redis", "error", errors.New("EOF"))
 			<-time.After(100 * time.Millisecond)
 		}
 		require.Len(t, log.lines(""), 1)
@@ -121,7 +121,7 @@ func TestQuiet_PartNoticesFailure_ProbeChecks(t *testing.T) { // L11
 		<-time.After(8 * time.Second)
 		log.reset()
 		redis.up.Store(false)
-		quiet.Warn("redis subscription lost", health.Of("redis"), "error", errors.New("EOF"))
+		quiet.Warn("redis subscription lost", "dependency", "redis", "error", errors.New("EOF"))
 		synctest.Wait()
 		require.Len(t, log.lines(`msg="dependency unavailable"`), 1, "immediately")
 		quiet.Error("slot lost", "error", errors.New("bug"))

@@ -260,7 +260,7 @@ func (o *owner) answered(what string, err error) bool {
 		return true
 	}
 	if o.failures == 0 {
-		o.opts.Logger.Warn("redis unavailable for model slots", health.Of(health.Redis), "call", what, "error", err)
+		o.opts.Logger.Warn("redis unavailable for model slots", "dependency", health.Redis, "call", what, "error", err)
 	}
 	wait := min(firstBackoff<<min(o.failures, 10), o.opts.RenewEvery)
 	o.failures++

@@ -136,7 +136,7 @@ func (l *Listener) Run(ctx context.Context) {
 			backoff, lost = firstBackoff, false
 		}
 		if !lost { // log an outage once
-			l.opt.Logger.WarnContext(ctx, "redis subscription lost", health.Of(health.Redis), "subscription", l.opt.Name, "error", err)
+			l.opt.Logger.WarnContext(ctx, "redis subscription lost", "dependency", health.Redis, "subscription", l.opt.Name, "error", err)
 		}
 		lost = true
 		if !l.report(ctx, Down{err}) || !pause.For(ctx, backoff) {
@@ -196,7 +196,7 @@ func (l *Listener) receive(ctx context.Context, c *connection, lost bool) (recei
 		}
 		c.last.Store(int64(time.Since(c.made)))
 		if lost && !received {
-			l.opt.Logger.InfoContext(ctx, "redis subscription restored", health.Of(health.Redis), "subscription", l.opt.Name)
+			l.opt.Logger.InfoContext(ctx, "redis subscription restored", "dependency", health.Redis, "subscription", l.opt.Name)
 		}
 		received = true
 		e, err := l.event(c, reply)

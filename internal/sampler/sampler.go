@@ -125,7 +125,7 @@ func (s *Sampler) sample(ctx context.Context) *sample {
 func read[T any](ctx context.Context, s *Sampler, dependency, source string, get func(context.Context) (T, error)) (part T) {
 	v, err := get(ctx)
 	if err != nil && !s.failed[source] && ctx.Err() == nil {
-		s.opt.Logger.WarnContext(ctx, "metrics not sampled", health.Of(dependency), "source", source, "error", err)
+		s.opt.Logger.WarnContext(ctx, "metrics not sampled", "dependency", dependency, "source", source, "error", err)
 	}
 	if s.failed[source] = err != nil; err != nil {
 		return part

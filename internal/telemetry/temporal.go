@@ -27,7 +27,7 @@ func (h sdkHandler) Enabled(ctx context.Context, level slog.Level) bool {
 func (h sdkHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = lowered(r.Level, r.Message)
 	if slices.Contains(consequences, r.Message) {
-		r.AddAttrs(health.Of(health.Temporal))
+		r.AddAttrs(slog.String("dependency", health.Temporal))
 	}
 	if !h.Handler.Enabled(ctx, r.Level) {
 		return nil
