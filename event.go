@@ -95,54 +95,44 @@ const (
 	StageAnswer  Stage = "answer"
 )
 
-// Event is one event of a task's stream. TaskID, ServiceID, Stage and TS are always set; the other fields
-// belong to the types named beside them and are omitted from all other types.
+// Event is one event of a task's stream. TaskID, ServiceID, Stage and TS are always set. The other fields belong to the types that
+// their tag `on` lists, and are omitted from all others: the OpenAPI description has a schema for each type.
 type Event struct {
 	Type      EventType `json:"type"`
 	TaskID    string    `json:"taskId"`
 	ServiceID string    `json:"serviceId"`
 	Stage     Stage     `json:"stage"`
-	// TS is the publisher's clock in Unix milliseconds; for display only, no decision depends on it.
-	TS int64 `json:"ts"`
+	TS        int64     `json:"ts" doc:"The publisher's clock in Unix milliseconds; for display only"`
 
-	// queued: Position is the number of calls that the model serves before, Paused that it serves none until it is resumed
-	Position   *int `json:"position,omitempty"`
-	EtaSeconds *int `json:"etaSeconds,omitempty"`
-	Paused     bool `json:"paused,omitempty"`
+	Position   *int `json:"position,omitempty" on:"queued" doc:"Number of calls that the model serves before"`
+	EtaSeconds *int `json:"etaSeconds,omitempty" on:"queued" doc:"Estimated time until the call begins"`
+	Paused     bool `json:"paused,omitempty" on:"queued" doc:"The model is paused: no call begins until it is resumed"`
 
-	// start: the routing decision of the step that starts
-	Queue      Queue  `json:"queue,omitempty"`
-	Model      string `json:"model,omitempty"`
-	Tier       Tier   `json:"tier,omitempty"`
-	TimeoutSec int    `json:"timeoutSec,omitempty"`
-	RequestID  string `json:"requestId,omitempty"`
-	TraceID    string `json:"traceId,omitempty"`
-	// StandIn is true when berth's local simulator serves the model; on start, stage_progress and done.
-	StandIn bool `json:"standIn,omitempty"`
+	// The routing decision of the step that starts.
+	Queue      Queue  `json:"queue,omitempty" on:"queued start stage_progress"`
+	Model      string `json:"model,omitempty" on:"queued start stage_progress"`
+	Tier       Tier   `json:"tier,omitempty" on:"queued start"`
+	TimeoutSec int    `json:"timeoutSec,omitempty" on:"start"`
+	RequestID  string `json:"requestId,omitempty" on:"start"`
+	TraceID    string `json:"traceId,omitempty" on:"start"`
+	StandIn    bool   `json:"standIn,omitempty" on:"start stage_progress done" doc:"berth's local simulator serves the model"`
 
-	// token, token_batch; done of a stream task contains the whole text
-	Text      string `json:"text,omitempty"`
-	Count     int    `json:"count,omitempty"`
-	StartedAt int64  `json:"startedAt,omitempty"`
-	EndedAt   int64  `json:"endedAt,omitempty"`
+	Text      string `json:"text,omitempty" on:"token token_batch done" doc:"In done, all of it"`
+	Count     int    `json:"count,omitempty" on:"token_batch" doc:"Number of tokens"`
+	StartedAt int64  `json:"startedAt,omitempty" on:"token_batch" doc:"When the first token came, in Unix milliseconds"`
+	EndedAt   int64  `json:"endedAt,omitempty" on:"token_batch" doc:"When the last token came, in Unix milliseconds"`
 
-	// stage_progress: Status is the task's new status, Message a short text in the task's locale, Points what a match
-	// found with the passages that prove it; reset: Message is the reason
-	Status  TaskStatus   `json:"status,omitempty"`
-	Message string       `json:"message,omitempty"`
-	Attempt int64        `json:"attempt,omitempty"`
-	Points  []MatchPoint `json:"points,omitempty"`
+	Status  TaskStatus   `json:"status,omitempty" on:"queued stage_progress reset done error" doc:"The task's new status"`
+	Message string       `json:"message,omitempty" on:"stage_progress reset debug error" doc:"A short text in the task's locale; in reset the reason"`
+	Attempt int64        `json:"attempt,omitempty" on:"reset" doc:"Number of the attempt, counted over all steps"`
+	Points  []MatchPoint `json:"points,omitempty" on:"stage_progress" doc:"What a match found, with the passages that prove it"`
 
-	// done
-	Result json.RawMessage `json:"result,omitempty"`
-	Usage  *Usage          `json:"usage,omitempty"`
-	// FinishReason is why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer
-	// of any step. PromptTruncated: a provider read only a part of the prompt of a step.
-	FinishReason    string `json:"finishReason,omitempty"`
-	PromptTruncated bool   `json:"promptTruncated,omitempty"`
+	Result          json.RawMessage `json:"result,omitempty" on:"done" doc:"The answer of a batch task, and the points of a match"`
+	Usage           *Usage          `json:"usage,omitempty" on:"done"`
+	FinishReason    string          `json:"finishReason,omitempty" on:"done" doc:"Why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer of any step"`
+	PromptTruncated bool            `json:"promptTruncated,omitempty" on:"done" doc:"A provider read only a part of the prompt of a step"`
 
-	// error
-	Code Code `json:"code,omitempty"`
+	Code Code `json:"code,omitempty" on:"stage_progress error" doc:"In stage_progress, of a fault that will be retried"`
 }
 
 // MatchPoint compares one requirement of a posting with a résumé; Evidence quotes the passage that proves it.

@@ -13,34 +13,32 @@ const (
 )
 
 // OperatorEvent is a change of a state that operators watch. It names what changed and its new status; the other routes have the
-// details. Type and TS are always set, and fields that do not belong to the type are absent.
+// details. Type and TS are always set; the other fields as in Event.
 type OperatorEvent struct {
 	Type EventType `json:"type"`
-	TS   int64     `json:"ts"` // the publisher's clock in Unix milliseconds; informational
+	TS   int64     `json:"ts" doc:"The publisher's clock in Unix milliseconds; for display only"`
 
-	NodeID       string `json:"nodeId,omitempty"` // node; the last node of a turn's job or an execution; the owner of a conference
-	PoolID       string `json:"poolId,omitempty"` // strategy; config of a pool
-	Model        string `json:"model,omitempty"`  // model; the model of a task's step
-	UserID       string `json:"userId,omitempty"`
-	TaskID       string `json:"taskId,omitempty"`
-	SessionID    string `json:"sessionId,omitempty"`
-	TurnID       string `json:"turnId,omitempty"`
-	JobID        string `json:"jobId,omitempty"`
-	ExecutionID  string `json:"executionId,omitempty"`
-	E164         string `json:"e164,omitempty"`
-	ConferenceID string `json:"conferenceId,omitempty"`
-	PassID       string `json:"passId,omitempty"`
+	NodeID       string `json:"nodeId,omitempty" on:"node turn execution conference" doc:"Of a turn, the node of its job; of a conference, its unit"`
+	PoolID       string `json:"poolId,omitempty" on:"strategy config execution"`
+	Model        string `json:"model,omitempty" on:"model task" doc:"Of a task, that of the step"`
+	UserID       string `json:"userId,omitempty" on:"task turn execution conference"`
+	TaskID       string `json:"taskId,omitempty" on:"task"`
+	SessionID    string `json:"sessionId,omitempty" on:"turn"`
+	TurnID       string `json:"turnId,omitempty" on:"turn"`
+	JobID        string `json:"jobId,omitempty" on:"turn"`
+	ExecutionID  string `json:"executionId,omitempty" on:"execution"`
+	E164         string `json:"e164,omitempty" on:"conference"`
+	ConferenceID string `json:"conferenceId,omitempty" on:"conference"`
+	PassID       string `json:"passId,omitempty" on:"reconciliation"`
 
 	// Status is the new status of the subject: of a node its state, cordoned, draining, unavailable, available or removed; of a
 	// strategy the strategy, of the configuration the part that changed, of a model paused or running, of a turn open or finalized,
 	// of a turn's job done or failed.
-	Status string `json:"status,omitempty"`
-	Before string `json:"before,omitempty"` // strategy: the one before
-	// Reason is why, where there is a reason: of the death of a node, of a pause, of a wait, of an end.
-	Reason string `json:"reason,omitempty"`
-	// Found and Left are the numbers of differences of a pass of the reconciliation.
-	Found int `json:"found,omitempty"`
-	Left  int `json:"left,omitempty"`
+	Status string `json:"status,omitempty" on:"node strategy config model task turn execution conference reconciliation"`
+	Before string `json:"before,omitempty" on:"strategy" doc:"The strategy before"`
+	Reason string `json:"reason,omitempty" on:"node model task turn execution conference reconciliation" doc:"Of the death of a node, of a pause, of a wait, of an end"`
+	Found  int    `json:"found,omitempty" on:"reconciliation" doc:"Number of differences"`
+	Left   int    `json:"left,omitempty" on:"reconciliation" doc:"Number of differences that remain"`
 }
 
 // OperatorEventTypes returns the event types of the operator stream.

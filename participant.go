@@ -70,10 +70,10 @@ type Link struct {
 type ParticipationEvent struct {
 	Type         EventType        `json:"type"`
 	E164         string           `json:"e164"`
-	ConferenceID string           `json:"conferenceId,omitempty"` // absent in gap
-	TS           int64            `json:"ts"`                     // the publisher's clock in Unix milliseconds; informational
-	Status       ConferenceStatus `json:"status,omitempty"`
-	Epoch        int64            `json:"epoch,omitempty"` // that of its unit; absent while there is none. A higher one: the conference has moved
+	ConferenceID string           `json:"conferenceId,omitempty" on:"conference done"`
+	TS           int64            `json:"ts" doc:"The publisher's clock in Unix milliseconds; for display only"`
+	Status       ConferenceStatus `json:"status,omitempty" on:"conference done"`
+	Epoch        int64            `json:"epoch,omitempty" on:"conference done" doc:"That of its unit; absent while there is none. A higher one: the conference has moved"`
 }
 
 // ForParticipants returns the event without what only the conference's user may see.

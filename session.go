@@ -30,26 +30,25 @@ const (
 	EventTranslationFailed EventType = "translation_failed" // a segment that no node could translate, in its place
 )
 
-// SessionEvent is one event of a session's stream. Type, SessionID, TurnID and TS are always set; the other fields
-// belong to the types in the comment above them and are absent elsewhere.
+// SessionEventTypes returns the event types of a session's stream.
+func SessionEventTypes() []EventType {
+	return []EventType{EventTurn, EventTranslation, EventTranslationFailed, EventDone, EventGap}
+}
+
+// SessionEvent is one event of a session's stream. Type, SessionID, TurnID and TS are always set; the other fields as in Event.
 type SessionEvent struct {
 	Type      EventType `json:"type"`
 	SessionID string    `json:"sessionId"`
 	TurnID    string    `json:"turnId"`
-	TS        int64     `json:"ts"` // the publisher's clock in Unix milliseconds; informational
-	// turn, translation, translation_failed
-	SpeakerID string `json:"speakerId,omitempty"`
-	// translation, translation_failed
-	JobID  string `json:"jobId,omitempty"`
-	Index  *int   `json:"index,omitempty"`
-	NodeID string `json:"nodeId,omitempty"`
-	// translation
-	Text string `json:"text,omitempty"`
-	// translation_failed; done of a turn whose run was lost
-	Code    Code   `json:"code,omitempty"`
-	Message string `json:"message,omitempty"`
-	// done: Reason is how the turn was finalised, Jobs how many it had, Failed how many of them failed
-	Reason Finalize `json:"reason,omitempty"`
-	Jobs   int      `json:"jobs,omitempty"`
-	Failed int      `json:"failed,omitempty"`
+	TS        int64     `json:"ts" doc:"The publisher's clock in Unix milliseconds; for display only"`
+	SpeakerID string    `json:"speakerId,omitempty" on:"turn translation translation_failed"`
+	JobID     string    `json:"jobId,omitempty" on:"translation translation_failed"`
+	Index     *int      `json:"index,omitempty" on:"translation translation_failed" doc:"Of the segment, from 0"`
+	NodeID    string    `json:"nodeId,omitempty" on:"translation translation_failed"`
+	Text      string    `json:"text,omitempty" on:"translation"`
+	Code      Code      `json:"code,omitempty" on:"translation_failed done" doc:"In done, of a turn whose run was lost"`
+	Message   string    `json:"message,omitempty" on:"translation_failed done"`
+	Reason    Finalize  `json:"reason,omitempty" on:"done" doc:"How the turn was finalised"`
+	Jobs      int       `json:"jobs,omitempty" on:"done" doc:"Number of jobs of the turn"`
+	Failed    int       `json:"failed,omitempty" on:"done" doc:"Number of jobs that failed"`
 }

@@ -354,6 +354,7 @@ func newDocument(e *echo.Echo) huma.API {
 	cfg.Info.Description = "A durable dispatcher for scarce capacity: language model tasks, translation sessions, executions on nodes, and " +
 		"conferences on media units." + describeCodes()
 	cfg.Servers = []*huma.Server{{URL: ".", Description: "The server that this description was read from"}}
+	cfg.Tags = tags
 	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", ""
 	cfg.CreateHooks = nil
 	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readJSON}
@@ -365,6 +366,23 @@ func newDocument(e *echo.Echo) huma.API {
 	doc := humaecho.New(e, cfg)
 	describeEnums(doc.OpenAPI().Components.Schemas)
 	return doc
+}
+
+// tags group the calls in the description.
+var tags = []*huma.Tag{
+	{Name: "account", Description: "The caller, credits, and the logs of calls and actions"},
+	{Name: "assets", Description: "Uploaded and stored texts and images"},
+	{Name: "assignments", Description: "Slots of nodes for work that berth does not run"},
+	{Name: "conferences", Description: "Conferences on media units, their participants and invitations"},
+	{Name: "config", Description: "Settings of the fleet"},
+	{Name: "events", Description: "Streams of Server-Sent Events, and tickets that open them"},
+	{Name: "executions", Description: "Executors that run on nodes"},
+	{Name: "models", Description: "Models, their limits and their queues"},
+	{Name: "nodes", Description: "Nodes of the fleet: registration, heartbeats and orders of operators"},
+	{Name: "operations", Description: "State of the process and of the service"},
+	{Name: "pools", Description: "Pools of nodes, and which tenants use them"},
+	{Name: "sessions", Description: "Live translation: sessions, turns and their jobs"},
+	{Name: "tasks", Description: "Language model tasks and their templates"},
 }
 
 // apiVersion is the version of the OpenAPI description, not of the program.

@@ -15,9 +15,9 @@ import (
 
 func (s *server) conferenceEventRoute() {
 	s.eventRoute("GET /v1/conferences/{e164}/events", rule{scopes: forUsers.scopes, ticket: identity.TicketConference}, s.followConference,
-		pathParam("e164", ""), berth.ConferenceEvent{}, "Events until the conference has ended", "The client has the last event",
+		pathParam("e164", ""), s.eventUnion(berth.ConferenceEvent{}, berth.ConferenceEventTypes()), "Events until the conference has ended", "The client has the last event",
 		op("conference-events", "events", "Stream conference events (Server-Sent Events)",
-			"Each event has `id`, `event` (conference, done, gap) and `data`, one JSON object (schema ConferenceEvent). "+
+			"Each event has `id`, `event` ("+join(berth.ConferenceEventTypes())+") and `data`, one JSON object (schema ConferenceEvent). "+
 				"The stream closes after the `done` of the number's last conference; resuming after that returns 204. "+
 				"Events of the user's earlier conferences with the same number can precede it. A lost connection resumes after "+
 				"Last-Event-ID without loss or repetition; `gap` means that history was trimmed or lost. When the stream of an "+
@@ -56,9 +56,9 @@ func (s *server) followOne(
 // participationEventRoute registers what participants may see: they need not be users.
 func (s *server) participationEventRoute() {
 	s.eventRoute("GET /v1/participations/{conferenceId}/events", rule{scopes: forUsers.scopes, ticket: identity.TicketParticipation}, s.followParticipation,
-		pathParam("conferenceId", ""), berth.ParticipationEvent{}, "Events until the conference has ended", "The client has the last event",
+		pathParam("conferenceId", ""), s.eventUnion(berth.ParticipationEvent{}, berth.ConferenceEventTypes()), "Events until the conference has ended", "The client has the last event",
 		op("participation-events", "events", "Stream the conference events for participants (Server-Sent Events)",
-			"Each event has `id`, `event` (conference, done, gap) and `data`, one JSON object (schema ParticipationEvent). Without the "+
+			"Each event has `id`, `event` ("+join(berth.ConferenceEventTypes())+") and `data`, one JSON object (schema ParticipationEvent). Without the "+
 				"signalling proxy, a participant requests a new token when `epoch` is higher than that of its token. It opens with the ticket of "+
 				"a participant; the conference's user and operators may also use their token. Resuming works as for other events."))
 }

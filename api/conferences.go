@@ -22,11 +22,11 @@ type createConferenceInput struct {
 type createConferenceOutput struct {
 	Status   int
 	Location string `header:"Location"`
-	Body     conferenceView
+	Body     ConferenceView
 }
 
-// conferenceView is a conference in a response.
-type conferenceView struct {
+// ConferenceView is a conference in a response.
+type ConferenceView struct {
 	berth.Conference
 	Replay    bool          `json:"replay,omitempty" doc:"An earlier request created it"`
 	EventsURL string        `json:"eventsUrl" doc:"Its events, as Server-Sent Events"`
@@ -44,11 +44,11 @@ type releaseConferenceInput struct {
 
 type conferenceOutput struct {
 	Status int
-	Body   conferenceView
+	Body   ConferenceView
 }
 
 type getConferenceOutputBody struct {
-	conferenceView
+	ConferenceView
 	Info  *conferenceInfo `json:"info,omitempty" doc:"Information from the data proxy; absent when there is none"`
 	Stale bool            `json:"stale" doc:"Redis is unavailable: the stored conference without its information"`
 }
@@ -67,12 +67,12 @@ type conferencesInput struct {
 }
 
 type conferencesOutputBody struct {
-	Conferences []conferenceView `json:"conferences"`
+	Conferences []ConferenceView `json:"conferences"`
 	NextCursor  string           `json:"nextCursor,omitempty" doc:"Absent on the last page"`
 }
 
 func (s *server) conferenceRoutes() {
-	replay := s.alternative("200", "Created by an earlier request: a replay", conferenceView{})
+	replay := s.alternative("200", "Created by an earlier request: a replay", ConferenceView{})
 	registerOutput(s, "POST /v1/conferences", forUser, s.createConference, withStatus(http.StatusCreated, withResponses(replay, op(
 		"create-conference", "conferences", "Open a conference",
 		"Returns once the unit has acknowledged the conference or, where that unit was lost during the call, once the "+
@@ -84,7 +84,7 @@ func (s *server) conferenceRoutes() {
 		"List your conferences, newest first; an operator's list has every user's"))
 	register(s, "GET /v1/conferences/{e164}", forUsers, s.getConference, op("get-conference", "conferences",
 		"Get a conference: its owner, why it waits, the commands to its units and its unit's information"))
-	late := s.alternative("202", "The conference is ending", conferenceView{})
+	late := s.alternative("202", "The conference is ending", ConferenceView{})
 	registerOutput(s, "DELETE /v1/conferences/{e164}", forUsers, s.endConference, withResponses(late, op(
 		"end-conference", "conferences", "End a conference in any state",
 		"Returns once the unit has released it; 202 when that takes longer, for instance while the unit is unresponsive: the conference ends without another call. 409 when it has ended.")))
@@ -193,7 +193,7 @@ func (s *server) getConference(ctx context.Context, in *conferenceInput) (*getCo
 	if err != nil {
 		return nil, err
 	}
-	out := &getConferenceOutputBody{conferenceView: s.viewConference(c)}
+	out := &getConferenceOutputBody{ConferenceView: s.viewConference(c)}
 	if !c.Status.Final() {
 		out.Info, out.Stale, err = s.readInfo(ctx, c)
 	}
@@ -249,8 +249,8 @@ var (
 	errNotOwner     = errorIn("epoch", berth.CodeConflict, "the conference has another owner, generation or epoch")
 )
 
-func (s *server) viewConference(c berth.Conference) conferenceView {
-	return conferenceView{
+func (s *server) viewConference(c berth.Conference) ConferenceView {
+	return ConferenceView{
 		Conference: whole(c), EventsURL: conferencePath(c.E164) + "/events",
 		Links: s.links(workflows.ConferenceWorkflowID(c.E164)),
 	}

@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"os"
 	"regexp"
@@ -9,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
@@ -23,6 +26,8 @@ type describedCall struct {
 	} `yaml:"responses"`
 	path     *regexp.Regexp
 	template string
+	// bodies are the schemas of successful responses, by status and media type.
+	bodies map[string]*jsonschema.Schema
 }
 
 // description returns the calls of openapi.yaml by method.
@@ -38,9 +43,25 @@ var description = sync.OnceValues(func() (map[string][]describedCall, error) {
 	if err := yaml.Unmarshal(b, &doc); err != nil {
 		return nil, err
 	}
+	compiler, err := schemasOf(b)
+	if err != nil {
+		return nil, err
+	}
 	calls := map[string][]describedCall{}
 	for path, item := range doc.Paths {
 		for method, op := range item {
+			op.bodies = map[string]*jsonschema.Schema{}
+			for status, r := range op.Responses {
+				for media := range r.Content {
+					if status >= "300" || media != "application/json" && media != "text/event-stream" {
+						continue
+					}
+					place := "#/paths/" + pointer.Replace(path) + "/" + method + "/responses/" + status + "/content/" + pointer.Replace(media) + "/schema"
+					if op.bodies[status+" "+media], err = compiler.Compile("openapi.json" + place); err != nil {
+						return nil, err
+					}
+				}
+			}
 			op.path = regexp.MustCompile("^" + braces.ReplaceAllString(path, "[^/]+") + "$")
 			op.template = path
 			calls[strings.ToUpper(method)] = append(calls[strings.ToUpper(method)], op)
@@ -48,6 +69,50 @@ var description = sync.OnceValues(func() (map[string][]describedCall, error) {
 	}
 	return calls, nil
 })
+
+var pointer = strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+
+// schemasOf returns a compiler of the schemas in a description.
+func schemasOf(description []byte) (*jsonschema.Compiler, error) {
+	var doc any
+	if err := yaml.Unmarshal(description, &doc); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	if doc, err = jsonschema.UnmarshalJSON(bytes.NewReader(b)); err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	return c, c.AddResource("openapi.json", doc)
+}
+
+// requireBody fails unless the description has the body of a successful response, or an event, with exactly the fields that it has. The types
+// of clients are generated from it. Every test of the API calls it.
+func requireBody(t *testing.T, method, path string, status int, media string, body []byte) {
+	t.Helper()
+	calls, err := description()
+	require.NoError(t, err)
+	for _, op := range calls[method] {
+		if !op.path.MatchString(path) {
+			continue
+		}
+		schema := op.bodies[strconv.Itoa(status)+" "+media]
+		if schema == nil {
+			t.Errorf("%s: status %d with %s is not described", op.ID, status, media)
+			return
+		}
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+		require.NoError(t, err, "%s: %s", op.ID, body)
+		if err := schema.Validate(v); err != nil {
+			t.Errorf("%s: the description does not have %.500s: %v", op.ID, body, err)
+		}
+		return
+	}
+}
 
 // requireDescribed fails unless the description has the status and the code of a problem. Every test of the API calls it.
 func requireDescribed(t *testing.T, method, path string, a answer) {

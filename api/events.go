@@ -23,9 +23,9 @@ const storedEventID = "end"
 
 func (s *server) taskEventRoute() {
 	s.eventRoute("GET /v1/tasks/{id}/events", rule{scopes: forUsers.scopes, ticket: identity.TicketTask}, s.followTask,
-		pathParam("id", berth.IDPattern), berth.Event{}, "Events up to the terminal one", "The client has the terminal event",
+		pathParam("id", berth.IDPattern), s.eventUnion(berth.Event{}, berth.EventTypes()), "Events up to the terminal one", "The client has the terminal event",
 		withParams(op("task-events", "events", "Stream a task's events (Server-Sent Events)",
-			"Each event has `id`, `event` ("+eventNames()+"; exactly one done or error is the last) "+
+			"Each event has `id`, `event` ("+join(berth.EventTypes())+"; exactly one done or error is the last) "+
 				"and `data`, one JSON object (schema Event). A lost connection resumes after "+
 				"Last-Event-ID without loss or repetition; `gap` means that history was trimmed. Comments are heartbeats. "+
 				"The stream closes after the terminal event; resuming after that returns 204. When the stream of an ended "+
@@ -44,9 +44,6 @@ func withParams(op huma.Operation, params ...*huma.Param) huma.Operation {
 	op.Parameters = params
 	return op
 }
-
-// eventNames lists the event types of a task.
-func eventNames() string { return join(berth.EventTypes()) }
 
 // join lists event types in a description.
 func join(types []berth.EventType) string {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/eventstream"
 	"berth/internal/ledger"
 	"berth/lua"
 )
@@ -24,7 +26,8 @@ import (
 type sse struct {
 	t      *testing.T
 	res    *http.Response
-	lines  *bufio.Scanner
+	in     *bufio.Reader // of which events reads, too
+	events *eventstream.Decoder
 	cancel context.CancelFunc
 }
 
@@ -37,9 +40,8 @@ func (h *harness) open(path, token string, header ...string) *sse {
 	req := h.request(http.MethodGet, path, token, nil, header...).WithContext(ctx)
 	res, err := (&http.Client{Transport: h.http.Transport}).Do(req)
 	require.NoError(h.t, err)
-	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(nil, 4<<20)
-	s := &sse{t: h.t, res: res, lines: lines, cancel: cancel}
+	s := &sse{t: h.t, res: res, in: bufio.NewReader(res.Body), cancel: cancel}
+	s.events = eventstream.NewDecoder(s.in, eventstream.Options{MaxLine: 4 << 20, MaxEvent: 8 << 20})
 	h.t.Cleanup(s.close)
 	return s
 }
@@ -51,28 +53,16 @@ func (s *sse) close() {
 
 // next returns the next event; false when the stream was closed.
 func (s *sse) next() (message, bool) {
-	var m message
-	var data []string
-	for s.lines.Scan() {
-		line := s.lines.Text()
-		name, value, _ := strings.Cut(line, ":")
-		value = strings.TrimPrefix(value, " ")
-		switch {
-		case line == "" && len(data) > 0:
-			m.data = strings.Join(data, "\n")
-			return m, true
-		case line == "":
-			m = message{id: m.id}
-		case name == "":
-		case name == "id":
-			m.id = value
-		case name == "event":
-			m.event = value
-		case name == "data":
-			data = append(data, value)
-		}
+	ev, err := s.events.Next()
+	if err != nil {
+		return message{}, false
 	}
-	return message{}, false
+	requireBody(s.t, http.MethodGet, s.res.Request.URL.EscapedPath(), s.res.StatusCode, "text/event-stream", ev.Data)
+	m := message{ev.ID, ev.Name, string(ev.Data)}
+	if !bytes.HasPrefix(ev.Raw, []byte("id: ")) {
+		m.id = "" // that of the event before
+	}
+	return m, true
 }
 
 func (s *sse) rest() []message {
@@ -88,15 +78,17 @@ func (s *sse) rest() []message {
 
 // quiet reads so many heartbeats; it returns false if an event is sent before.
 func (s *sse) quiet(heartbeats int) bool {
-	for heartbeats > 0 && s.lines.Scan() {
-		switch line := s.lines.Text(); {
+	for heartbeats > 0 {
+		switch line, err := s.in.ReadString('\n'); {
+		case err != nil:
+			return false
 		case strings.HasPrefix(line, ":"):
 			heartbeats--
-		case line != "" && !strings.HasPrefix(line, "retry:"):
+		case line != "\n" && !strings.HasPrefix(line, "retry:"):
 			return false
 		}
 	}
-	return heartbeats == 0
+	return true
 }
 
 func names(ms []message) []string {

@@ -40,10 +40,10 @@ const (
 	maxOpening = 64
 )
 
-// eventRoute adds an event stream. id describes the parameter in its path, if there is one; event has the type of its events, until describes the stream, and ended the response 204
-// of one that ends.
+// eventRoute adds an event stream. id describes the parameter in its path, if there is one; events are described by eventUnion, until describes
+// the stream, and ended the response 204 of one that ends.
 func (s *server) eventRoute(
-	route string, r rule, open func(context.Context, echo.Context) (*follower, error), id *huma.Param, event any, until, ended string,
+	route string, r rule, open func(context.Context, echo.Context) (*follower, error), id *huma.Param, events *huma.Schema, until, ended string,
 	op huma.Operation,
 ) {
 	r.stream = true
@@ -51,7 +51,7 @@ func (s *server) eventRoute(
 	if id != nil {
 		op.Parameters = append([]*huma.Param{id}, op.Parameters...)
 	}
-	op.Responses = map[string]*huma.Response{"200": response(until, "text/event-stream", s.schemaOf(event))}
+	op.Responses = map[string]*huma.Response{"200": response(until, "text/event-stream", events)}
 	if ended != "" {
 		op.Responses["204"] = &huma.Response{Description: ended}
 	}

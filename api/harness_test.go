@@ -261,6 +261,9 @@ func (h *harness) do(req *http.Request) answer {
 	if a.problem.Code != "" {
 		requireDescribed(h.t, req.Method, req.URL.EscapedPath(), a)
 	}
+	if media, _, _ := strings.Cut(a.header.Get("Content-Type"), ";"); media == "application/json" && a.status < http.StatusMultipleChoices {
+		requireBody(h.t, req.Method, req.URL.EscapedPath(), a.status, media, b)
+	}
 	if a.status == http.StatusTooManyRequests {
 		require.Positive(h.t, a.problem.RetryAfter, "%s %s", req.Method, req.URL.Path)
 		require.Equal(h.t, strconv.Itoa(a.problem.RetryAfter), a.header.Get("Retry-After"), "%s %s", req.Method, req.URL.Path)

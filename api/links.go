@@ -55,7 +55,7 @@ type invitationView struct {
 }
 
 type redeemOutputBody struct {
-	joinView
+	JoinView
 	Guest string `json:"guest,omitempty" doc:"The guest's own secret, for its browser to keep; only in the response that admits it"`
 }
 
@@ -135,7 +135,7 @@ func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutput
 		if err != nil {
 			return nil, err
 		}
-		return &redeemOutputBody{joinView: *out}, nil
+		return &redeemOutputBody{JoinView: *out}, nil
 	}
 	_, c, err := s.link(ctx, b.Link)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func (s *server) operatorEventRoute() {
-	s.eventRoute("GET /v1/events", forOperator, s.followOperator, nil, berth.OperatorEvent{}, "Events until the client disconnects", "",
+	s.eventRoute("GET /v1/events", forOperator, s.followOperator, nil, s.eventUnion(berth.OperatorEvent{}, berth.OperatorEventTypes()), "Events until the client disconnects", "",
 		withParams(op("operator-events", "events", "Stream the changes that operators watch (Server-Sent Events)",
 			"Each event has `id`, `event` ("+join(berth.OperatorEventTypes())+") and `data`, one JSON object (schema OperatorEvent): what "+
 				"changed, and its new status. The state itself is read from the other routes. The stream keeps about the last 10,000 "+

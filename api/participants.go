@@ -20,8 +20,8 @@ type addParticipantInput struct {
 	}
 }
 
-// joinView is everything that a client needs to join.
-type joinView struct {
+// JoinView is everything that a client needs to join.
+type JoinView struct {
 	URL          string                `json:"url" doc:"Where a LiveKit client connects. With the signalling proxy it stays the same wherever the conference runs"`
 	Token        string                `json:"token" doc:"The client's token. It is valid while the conference continues and the participant is not removed"`
 	ConferenceID string                `json:"conferenceId"`
@@ -80,7 +80,7 @@ func (s *server) openConference(ctx context.Context, e164 string) (berth.Confere
 	return c, err
 }
 
-func (s *server) addParticipant(ctx context.Context, in *addParticipantInput) (*joinView, error) {
+func (s *server) addParticipant(ctx context.Context, in *addParticipantInput) (*JoinView, error) {
 	c, err := s.openConference(ctx, in.E164)
 	if err != nil {
 		return nil, err
@@ -102,9 +102,9 @@ func (s *server) addParticipant(ctx context.Context, in *addParticipantInput) (*
 }
 
 // join returns what a participant needs to join.
-func (s *server) join(ctx context.Context, c berth.Conference, p berth.Participant) (*joinView, error) {
+func (s *server) join(ctx context.Context, c berth.Conference, p berth.Participant) (*JoinView, error) {
 	of := identity.Participation{ConferenceID: c.ID, E164: c.E164, Identity: p.Identity, Name: p.Name, Role: p.Role}
-	out := &joinView{
+	out := &JoinView{
 		ConferenceID: c.ID, E164: c.E164, Title: c.Title, EndAt: c.EndAt, Identity: p.Identity, Role: p.Role, Epoch: c.Owner.Epoch,
 		Direct: s.Config.SignalDirect, URLFromRequest: !s.Config.SignalDirect && s.Config.SignalURL == "", URL: cmp.Or(s.Config.SignalURL, callOf(ctx).base),
 	}

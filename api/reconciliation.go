@@ -46,6 +46,10 @@ func (s *server) getReconciliation(ctx context.Context, _ *struct{}) (*client.Re
 		return nil, err
 	}
 	out := &client.Reconciliation{Rules: []client.ReconcileRule{}, Passes: append([]berth.ReconcilePass{}, passes...), ReconcileProgress: progress}
+	for i, p := range out.Passes { // lists as described: empty, not null
+		out.Passes[i].Counts = append([]berth.ReconcileCount{}, p.Counts...)
+		out.Passes[i].Findings = append([]berth.ReconcileFinding{}, p.Findings...)
+	}
 	for _, r := range berth.ReconcileRules() {
 		out.Rules = append(out.Rules, client.ReconcileRule(r))
 	}

@@ -17,9 +17,9 @@ const sessionStreamTTL = time.Hour
 
 func (s *server) sessionEventRoute() {
 	s.eventRoute("GET /v1/sessions/{id}/events", rule{scopes: forUser.scopes, ticket: identity.TicketSession}, s.followSession,
-		pathParam("id", ""), berth.SessionEvent{}, "Events until the client disconnects", "",
+		pathParam("id", ""), s.eventUnion(berth.SessionEvent{}, berth.SessionEventTypes()), "Events until the client disconnects", "",
 		op("session-events", "events", "Stream the events of a session's turns (Server-Sent Events)",
-			"Each event has `id`, `event` (turn, translation, translation_failed, done, gap) and `data`, one JSON "+
+			"Each event has `id`, `event` ("+join(berth.SessionEventTypes())+") and `data`, one JSON "+
 				"object (schema SessionEvent). The events of a turn come in the order of its segments and end with exactly one "+
 				"done; several turns share the stream, which does not end. A lost connection resumes after Last-Event-ID without "+
 				"loss or repetition; `gap` means that history was trimmed or lost. Comments are heartbeats."))

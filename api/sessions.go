@@ -10,14 +10,14 @@ import (
 	"berth/lua"
 )
 
-// sessionView is a session as its user sees it.
-type sessionView struct {
+// SessionView is a session as its user sees it.
+type SessionView struct {
 	berth.Session
 	EventsURL string `json:"eventsUrl" doc:"The events of its turns, in order, as Server-Sent Events"`
 }
 
-func viewSession(sn berth.Session) sessionView {
-	return sessionView{Session: sn, EventsURL: sessionPath(sn.ID) + "/events"}
+func viewSession(sn berth.Session) SessionView {
+	return SessionView{Session: sn, EventsURL: sessionPath(sn.ID) + "/events"}
 }
 
 type sessionInput struct {
@@ -31,7 +31,7 @@ type putSessionInput struct {
 }
 
 type putSessionOutputBody struct {
-	sessionView
+	SessionView
 	Decision string `json:"decision" enum:"NEW,EXISTS,RESET" doc:"The pool was chosen, kept, or chosen again because the languages changed"`
 }
 
@@ -59,7 +59,7 @@ func (s *server) putSession(ctx context.Context, in *putSessionInput) (*putSessi
 		return nil, noSession(err)
 	}
 	decision, sn, err := s.decidePool(ctx, sn)
-	return &putSessionOutputBody{sessionView: viewSession(sn), Decision: decision}, err
+	return &putSessionOutputBody{SessionView: viewSession(sn), Decision: decision}, err
 }
 
 // newSession returns the requested session; errors name the field.
@@ -78,7 +78,7 @@ func newSession(user identity.Principal, in *putSessionInput) (berth.Session, er
 }
 
 // getSession reads the row, and adds the pool from Redis unless Redis is unavailable.
-func (s *server) getSession(ctx context.Context, in *sessionInput) (*sessionView, error) {
+func (s *server) getSession(ctx context.Context, in *sessionInput) (*SessionView, error) {
 	user := callOf(ctx).user
 	if err := cmp.Or(berth.ValidID("id", in.ID), checkUser(user, in.UserID)); err != nil {
 		return nil, err
