@@ -76,7 +76,7 @@ test-page:
 
 .PHONY: check
 check: export TEMPORAL_DEBUG = 1
-check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, determinism and recorded histories of workflows, generated files, modules
+check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, determinism and recorded histories of workflows, API description, page, generated files, modules
 	@scripts/words.sh
 	@scripts/setup.sh test
 	@unformatted=$$($(GOFUMPT) -l $(GO_FILES)); test -z "$$unformatted" || { echo "not formatted (make fmt):" $$unformatted >&2; exit 1; }
@@ -86,6 +86,7 @@ check: $(GOFUMPT) $(GOLANGCI) $(WORKFLOWCHECK) ## Check words, format, lint, det
 	$(WORKFLOWCHECK) ./workflows/...
 	$(GO) test -count=1 -run '^TestWorkflows_' ./workflows
 	$(GO) test -count=1 -run 'TestDescription_Generated_EqualsCheckedIn' ./api
+	@scripts/console.sh check
 	$(GO) mod tidy -diff
 	cd dev && $(GO) mod tidy -diff
 	cd deploy && $(GO) mod tidy -diff

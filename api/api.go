@@ -382,6 +382,7 @@ var tags = []*huma.Tag{
 	{Name: "operations", Description: "State of the process and of the service"},
 	{Name: "pools", Description: "Pools of nodes, and which tenants use them"},
 	{Name: "sessions", Description: "Live translation: sessions, turns and their jobs"},
+	{Name: "signal", Description: "Connections of participants to media units"},
 	{Name: "tasks", Description: "Language model tasks and their templates"},
 }
 

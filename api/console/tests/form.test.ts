@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest';
-import { newId, problemOf, type Template } from '../src/lib/api';
+import { newId, problemOf } from '../src/lib/api';
+import type { TemplateView } from '../src/lib/openapi';
 import { accepted, emptyValue, fieldAt, fieldsOf, inspect, isFilled, maxTextBytes, measured, takes, variablesOf, type Upload } from '../src/lib/form';
 
-const match: Template = {
-  name: 'job_match', mode: 'stream', credits: 3,
+const match: TemplateView = {
+  template: 'job_match', locales: ['en', 'zh'], mode: 'stream', credits: 3,
   variables: [
     { name: 'resume', required: true, group: '', kinds: ['text', 'text_asset'] },
     { name: 'jobText', required: false, group: 'job', kinds: ['text', 'text_asset'] },

@@ -1,6 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import type { Api } from '../src/lib/api';
-import { actionResult, auditText, Changes, link, nextCall, place, queueTrouble, rareChanges, recoveries, type Change, type Conference } from '../src/lib/ops';
+import type { ConferenceView } from '../src/lib/openapi';
+import { actionResult, auditText, Changes, link, nextCall, place, queueTrouble, rareChanges, recoveries, type Change } from '../src/lib/ops';
 import { consoleWords, valueWord } from '../src/lib/words';
 
 test('a view has the parts and filters of its address', () => {
@@ -65,10 +66,10 @@ test('a recovery lasts from the loss of a unit to the next one, with the command
       { at: at(0), command: 'CreateConference', nodeId: 'u1' }, { at: at(11), command: 'RecoverConference', nodeId: 'u3', outcome: 'refused: full' },
       { at: at(12), command: 'RecoverConference', nodeId: 'u2', outcome: 'acknowledged' }, { at: at(20.5), command: 'RecoverConference', nodeId: 'u3' },
     ],
-  } as unknown as Conference;
+  } as unknown as ConferenceView;
   const found = recoveries(c);
   expect(found.map((r) => [r.from, r.to, r.recoveredAt - r.lostAt, r.orders.length])).toEqual([['u1', 'u2', 2000, 2], ['u2', 'u3', 1000, 1]]);
-  const lost = { ...c, status: 'awaiting-recovery', segments: c.segments.slice(0, 1) };
+  const lost: ConferenceView = { ...c, status: 'awaiting-recovery', segments: c.segments.slice(0, 1) };
   expect(recoveries(lost).map((r) => [r.to, r.recoveredAt, r.orders.length])).toEqual([['', 0, 3]]);
   expect(recoveries({ ...lost, status: 'ended' })).toEqual([]);
 });
@@ -81,7 +82,7 @@ test('a planned move is not a recovery', () => {
       { nodeId: 'u1', startedAt: at(0), endedAt: at(10), reason: 'drained' }, { nodeId: 'u2', startedAt: at(10), endedAt: at(20), reason: 'unit_lost' },
       { nodeId: 'u3', startedAt: at(22) },
     ],
-  } as unknown as Conference;
+  } as unknown as ConferenceView;
   expect(recoveries(c).map((r) => r.planned)).toEqual([true, false]);
 });
 
@@ -95,7 +96,7 @@ test('a task queue needs attention without pollers, or with work that waits long
 });
 
 test('changes of single tasks do not hide rare ones', () => {
-  const all = ['task', 'node', 'task', 'conference'].map((type) => ({ type, ts: 1 }));
+  const all = (['task', 'node', 'task', 'conference'] as const).map((type) => ({ type, ts: 1 }));
   expect(rareChanges(all).map((c) => c.type)).toEqual(['node', 'conference']);
 });
 

@@ -1,18 +1,20 @@
 import { expect, test } from 'vitest';
-import { Parser, follow, Refused, type Frame } from '../src/lib/sse';
+import { Decoder, follow, Refused, type Frame } from '../src/lib/sse';
 import { adopt, answerOf, apply, emptyRun } from '../src/lib/task';
 import { startMock, type Mock } from './mock.mjs';
 
-test('the parser returns the same frames for any split of the bytes', () => {
-  const wire = '\ufeff: hello\nretry: 100\n\nid: 1-1\nevent: token\ndata: {"a":\ndata: 1}\n\nid:1-2\r\nevent: token\r\ndata: x\r\n\r\nid: 1-3\rdata: y\r\revent: queued\ndata: z\n\ndata: cut off';
+test('the decoder returns the same frames for any split of the bytes', () => {
+  const text = '\ufeff: hello\nretry: 100\n\nid: 1-1\nevent: token\ndata: {"a":\ndata: 1}\n\nid:1-2\r\nevent: token\r\ndata: x\r\n\r\nid: 1-3\rdata: y\r\revent: queued\ndata: z\n\nid: 1-4\n: keep-alive\nretry: no\nunknown: x\nevent:token\ndata\ndata:  ü🌊\ndata:\n\nevent: ping\nid: 1-5\n\ndata: cut off';
+  const wire = new TextEncoder().encode(text);
   const want: Frame[] = [
     { id: '1-1', event: 'token', data: '{"a":\n1}' },
     { id: '1-2', event: 'token', data: 'x' },
     { id: '1-3', event: 'message', data: 'y' },
     { id: '', event: 'queued', data: 'z' },
+    { id: '1-4', event: 'token', data: '\n ü🌊\n' },
   ];
   for (let size = 1; size <= wire.length; size++) {
-    const p = new Parser();
+    const p = new Decoder();
     const got: Frame[] = [];
     for (let i = 0; i < wire.length; i += size) got.push(...p.push(wire.slice(i, i + size)));
     expect(got, `pieces of ${size}`).toEqual(want);

@@ -1,5 +1,5 @@
 // The fields of a template's form, and their conversion into the variables of a submission.
-import type { Template, Variable } from './api';
+import type { TemplateView, VariableView } from './openapi';
 
 /** maxTextBytes is the API's limit of one text in UTF-8. A test of the page submits texts of this size and above. */
 export const maxTextBytes = 200_000;
@@ -99,12 +99,12 @@ export const accepted = (f: Field) =>
   [...(f.text ? ['.txt', '.md', '.text', 'text/*'] : []), ...(f.documents ? ['.pdf', '.docx', '.odt', '.html', '.htm', '.xml', '.eml'] : []),
     ...(f.image ? ['image/png', 'image/jpeg', 'image/webp'] : [])].join(',');
 
-const takesImage = (v: Variable) => v.kinds.some((k) => k.startsWith('image'));
-const takesText = (v: Variable) => v.kinds.some((k) => k.startsWith('text'));
-const takesUpload = (v: Variable) => v.kinds.includes('text_asset');
+const takesImage = (v: VariableView) => v.kinds.some((k) => k.startsWith('image'));
+const takesText = (v: VariableView) => v.kinds.some((k) => k.startsWith('text'));
+const takesUpload = (v: VariableView) => v.kinds.includes('text_asset');
 
 /** fieldsOf returns the form fields of a template, in the API's order. */
-export function fieldsOf(t: Template): Field[] {
+export function fieldsOf(t: TemplateView): Field[] {
   const out: Field[] = [];
   const groups = new Set<string>();
   for (const v of t.variables) {
@@ -114,13 +114,13 @@ export function fieldsOf(t: Template): Field[] {
     const written = members.find(takesText);
     const text = written?.name ?? '';
     const image = members.find(takesImage)?.name ?? '';
-    out.push({ key: text || image, text, image, documents: written !== undefined && takesUpload(written), required: v.group !== '' || v.required });
+    out.push({ key: text || image, text, image, documents: written !== undefined && takesUpload(written), required: Boolean(v.group) || v.required });
   }
   return out;
 }
 
 /** fieldAt returns the key of the field for a problem's path, such as variables.jobImage or variables.resume.assetId. */
-export function fieldAt(t: Template, path: string): string {
+export function fieldAt(t: TemplateView, path: string): string {
   const name = path.replace(/^variables\./, '').split('.')[0];
   const v = t.variables.find((m) => m.name === name);
   if (!v) return name;

@@ -1,6 +1,6 @@
 // The texts of the page in both languages. zh has the type of en, so a missing text is a compile error.
 import { maxTextBytes } from './form';
-import type { Pool } from './ops';
+import type { PoolView } from './openapi';
 import { consoleWords, valueWord, type ConsoleWords } from './words';
 
 const en = {
@@ -329,7 +329,7 @@ class I18n {
   }
 
   /** Says why a pool has its current strategy. */
-  why(p: Pool): string {
+  why(p: PoolView): string {
     const last = p.switches?.[0];
     if (p.strategy === 'dynamic') {
       return last ? `${this.w.whySwitched} ${Math.round(100 * (last.by.load ?? 0))}%, ${Math.round(last.by.latencyMs ?? 0)} ms` : this.w.whyStart;

@@ -1,5 +1,6 @@
 // The signed-in user and the current view. A token in the address is stored and immediately removed from the address.
-import { Api, Problem, signedOut, type Me } from './api';
+import { Api, Problem, signedOut } from './api';
+import type { MeOutputBody } from './openapi';
 import { own } from './home';
 import * as oidc from './oidc';
 import { place as consolePlace } from './ops';
@@ -12,7 +13,7 @@ type Trouble = '' | 'wrong' | 'unreachable' | 'failing' | 'rejected' | 'expired'
 
 class Session {
   api = $state.raw<Api | null>(null);
-  me = $state.raw<Me | null>(null);
+  me = $state.raw<MeOutputBody | null>(null);
   /** Why no user is signed in: the token was rejected, the server is unreachable or cannot check it, or a sign-in with the provider failed. */
   trouble = $state<Trouble>('');
   /** What the provider or the server stated about it. */

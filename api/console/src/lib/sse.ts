@@ -1,5 +1,6 @@
 // Reads a task's event stream with fetch. EventSource would do the parsing, but it hides the HTTP status (an expired
 // token looks like a network error), cannot send a bearer token, and cannot start after a given id.
+import { createParser } from 'eventsource-parser';
 import { at } from './home';
 import { tab as thisTab, type Tab } from './tab';
 
@@ -11,54 +12,19 @@ export interface Frame {
 }
 
 /**
- * A parser for text/event-stream that accepts text in pieces of any size. As the WHATWG HTML standard requires, frames
- * without data and incomplete frames at the end of the connection are discarded; the next connection sends them again.
+ * Decodes text/event-stream from bytes in pieces of any size. Frames without data and incomplete frames at the end of the connection are
+ * discarded; the next connection sends them again. Unlike that of EventSource, a frame has only an id of its own: one without it, such
+ * as a position in the queue, is not a repeat.
  */
-export class Parser {
-  private buffer = '';
-  private first = true;
-  private id = '';
-  private event = '';
-  private data: string[] = [];
+export class Decoder {
+  private text = new TextDecoder(); // removes a byte order mark
+  private frames: Frame[] = [];
+  private parser = createParser({ onEvent: (e) => this.frames.push({ id: e.id ?? '', event: e.event ?? 'message', data: e.data }) });
 
-  push(text: string): Frame[] {
-    if (this.first && text !== '') {
-      this.first = false;
-      if (text.charCodeAt(0) === 0xfeff) text = text.slice(1);
-    }
-    this.buffer += text;
-    const out: Frame[] = [];
-    for (;;) {
-      const end = this.buffer.search(/[\r\n]/);
-      if (end < 0) return out;
-      // A CR at the end may be the first half of a CRLF.
-      if (this.buffer[end] === '\r' && end + 1 === this.buffer.length) return out;
-      const width = this.buffer[end] === '\r' && this.buffer[end + 1] === '\n' ? 2 : 1;
-      const line = this.buffer.slice(0, end);
-      this.buffer = this.buffer.slice(end + width);
-      const frame = this.line(line);
-      if (frame) out.push(frame);
-    }
-  }
-
-  private line(line: string): Frame | null {
-    if (line === '') {
-      const frame = this.data.length ? { id: this.id, event: this.event || 'message', data: this.data.join('\n') } : null;
-      // Unlike EventSource, a frame has only an id of its own: one without it, such as a position in the queue, is not a repeat.
-      this.id = '';
-      this.event = '';
-      this.data = [];
-      return frame;
-    }
-    const colon = line.indexOf(':');
-    if (colon === 0) return null;
-    const field = colon < 0 ? line : line.slice(0, colon);
-    let value = colon < 0 ? '' : line.slice(colon + 1);
-    if (value.startsWith(' ')) value = value.slice(1);
-    if (field === 'data') this.data.push(value);
-    else if (field === 'event') this.event = value;
-    else if (field === 'id' && !value.includes('\0')) this.id = value;
-    return null;
+  push(bytes: Uint8Array): Frame[] {
+    this.frames = [];
+    this.parser.feed(this.text.decode(bytes, { stream: true }));
+    return this.frames;
   }
 }
 
@@ -209,15 +175,14 @@ async function once(o: FollowOptions, signal: AbortSignal, live: () => void): Pr
     if (res.status === 404 || res.status === 410 || res.status === 204) return { frames: 0, absent: true };
     if (!res.ok || !res.body) throw new Error(`the event stream answered ${res.status}`);
     live();
-    const parser = new Parser();
-    const decoder = new TextDecoder();
+    const decoder = new Decoder();
     const reader = res.body.getReader();
     let frames = 0;
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return { frames, absent: false };
       alive();
-      for (const frame of parser.push(decoder.decode(value, { stream: true }))) {
+      for (const frame of decoder.push(value)) {
         o.onFrame(frame);
         frames++;
       }

@@ -2,7 +2,8 @@
 import {
   ConnectionError, ConnectionErrorReason, ConnectionState, DisconnectReason, Room, RoomEvent, setLogLevel, Track, type LocalParticipant, type Participant, type RemoteParticipant, type TrackPublication,
 } from 'livekit-client';
-import { Problem, type Admission } from '../lib/api';
+import { Problem } from '../lib/api';
+import type { ConferenceEvent, ParticipationEvent, RedeemOutputBody } from '../lib/openapi';
 import { follow } from '../lib/sse';
 import { Choice } from './choice';
 import { Moves, type Move } from './moves';
@@ -45,7 +46,7 @@ export class Meeting {
   detail = $state('');
   /** Why the server refused the name; the lobby asks for another one. */
   refusal = $state.raw<Problem | null>(null);
-  admission = $state.raw<Admission | null>(null);
+  admission = $state.raw<RedeemOutputBody | null>(null);
   participants = $state.raw<Person[]>([]);
   moves = $state.raw<Move[]>([]);
   /** The id of the unit, for hosts. */
@@ -69,7 +70,7 @@ export class Meeting {
   private choices = { microphone: new Choice(false), camera: new Choice(false) };
 
   constructor(
-    private admit: () => Promise<Admission>,
+    private admit: () => Promise<RedeemOutputBody>,
     /** Of a host: headers for the conference's own events, which name its units. Guests open reduced ones with a ticket. */
     private host: (() => Record<string, string>) | null,
   ) {}
@@ -212,7 +213,7 @@ export class Meeting {
   }
 
   /** Follows the conference's events until it has ended. */
-  private async attend(admission: Admission, signal: AbortSignal) {
+  private async attend(admission: RedeemOutputBody, signal: AbortSignal) {
     const { host } = this;
     let over = false;
     let last = '';
@@ -230,13 +231,14 @@ export class Meeting {
       onFrame: (f) => {
         if (f.id) last = f.id;
         const ev = parse(f.data);
-        if (ev.conferenceId !== admission.conferenceId) return; // a gap, or an earlier conference of the number
-        const epoch = ev.owner?.epoch ?? ev.epoch ?? 0;
+        if (!ev || ev.type === 'gap' || ev.conferenceId !== admission.conferenceId) return; // or an earlier conference of the number
+        const owner = 'owner' in ev ? ev.owner : undefined;
+        const epoch = owner?.epoch ?? ('epoch' in ev ? ev.epoch : undefined) ?? 0;
         if (ev.type === 'done') over = true;
-        else if (current) this.track?.conference(ev.status ?? '', ev.owner?.nodeId ?? (epoch ? String(epoch) : ''), Date.now());
+        else if (current) this.track?.conference(ev.status ?? '', owner?.nodeId ?? (epoch ? String(epoch) : ''), Date.now());
         else if (epoch >= admission.epoch) {
           current = true;
-          if (this.track && epoch) this.track.unit = ev.owner?.nodeId ?? String(epoch);
+          if (this.track && epoch) this.track.unit = owner?.nodeId ?? String(epoch);
         }
         this.show();
       },
@@ -356,12 +358,13 @@ export function whyOf(err: unknown): { why: Why; detail: string } {
   return { why, detail: why === 'unavailable' || why === 'other' ? err.message : '' };
 }
 
-interface ConferenceEvent { type?: string; conferenceId?: string; status?: string; epoch?: number; owner?: { nodeId: string; epoch: number } }
+/** The event of a conference, as its user or a participant gets it. */
+type ConferenceChange = ConferenceEvent | ParticipationEvent;
 
-function parse(data: string): ConferenceEvent {
+function parse(data: string): ConferenceChange | null {
   try {
-    return JSON.parse(data) as ConferenceEvent;
+    return JSON.parse(data) as ConferenceChange;
   } catch {
-    return {};
+    return null;
   }
 }
