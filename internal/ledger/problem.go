@@ -222,7 +222,7 @@ func Diagnose(err error) *Problem {
 		return known(withoutTLS)
 	}
 	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
-		return diagnoseSQLite(lite.Code()&0xff, known) // the low byte is the primary code
+		return diagnoseSQLite(lite.Code(), known)
 	}
 	if lostConnection(err) {
 		return known(unreached)
@@ -230,8 +230,20 @@ func Diagnose(err error) *Problem {
 	return nil
 }
 
+// unwritten are the extended codes of SQLite for writes that the system refused. It reports a full disk as such only for the file itself.
+var unwritten = []int{
+	sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC, sqlite3.SQLITE_IOERR_TRUNCATE,
+	sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP,
+}
+
 func diagnoseSQLite(code int, known func(Problem) *Problem) *Problem {
-	switch code {
+	if slices.Contains(unwritten, code) {
+		return known(Problem{
+			Code: "disk_full", Setting: setting,
+			Advice: "the file of BERTH_DATABASE or those beside it cannot be written: free or add space on the disk, or raise the limit of file sizes (ulimit -f)",
+		})
+	}
+	switch code & 0xff { // the primary code
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT:
 		return known(busy)
 	case sqlite3.SQLITE_FULL:

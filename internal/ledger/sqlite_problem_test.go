@@ -1,0 +1,24 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// SQLite reports a full disk in several ways: for its file, for the log beside it, and for the memory that connections share.
+func TestDiagnose_CodesOfSQLite_NameTheCause(t *testing.T) { // FI9
+	t.Parallel()
+	for code, want := range map[int]string{
+		sqlite3.SQLITE_FULL: "disk_full", sqlite3.SQLITE_IOERR_WRITE: "disk_full", sqlite3.SQLITE_IOERR_SHMSIZE: "disk_full",
+		sqlite3.SQLITE_IOERR: "unreachable", sqlite3.SQLITE_IOERR_READ: "unreachable", sqlite3.SQLITE_CANTOPEN: "unreachable",
+		sqlite3.SQLITE_CANTOPEN_ISDIR: "unreachable", sqlite3.SQLITE_READONLY_DIRECTORY: "read_only", sqlite3.SQLITE_CORRUPT_INDEX: "damaged",
+		sqlite3.SQLITE_BUSY_SNAPSHOT: "busy",
+	} {
+		p := diagnoseSQLite(code, func(p Problem) *Problem { return &p })
+		require.NotNil(t, p, code)
+		require.Equal(t, want, p.Code, code)
+	}
+	require.Nil(t, diagnoseSQLite(sqlite3.SQLITE_CONSTRAINT_UNIQUE, func(p Problem) *Problem { return &p }))
+}
