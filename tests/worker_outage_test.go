@@ -189,7 +189,7 @@ func TestWorker_LosesDependency_WorkContinuesElsewhere(t *testing.T) { // B5
 			require.Equal(t, berth.EventDone, got.last.Type, got.last.Message)
 			require.Equal(t, got.last.Text, trim(got.text))
 			t.Logf("the task was done %s after the cut", time.Since(began).Round(10*time.Millisecond))
-			require.Positive(t, o.logged("workers wait"))
+			require.Positive(t, o.logged("workers stopping"))
 
 			o.heal()
 			healed := time.Now()

@@ -176,7 +176,7 @@ func TestNewCatalog_InvalidSetting_SettingNamed(t *testing.T) {
 		"key with a line break": {Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": "sk-secret\nX: y"}}, "DEEPSEEK_API_KEY"},
 		"unknown provider":      {Settings{BaseURLs: map[string]string{"acme": "http://x"}}, `"acme"`},
 		"no URL":                {Settings{BaseURLs: map[string]string{"zhipu": "nowhere"}}, "zhipu"},
-		"local without scheme":  {Settings{LocalURL: "127.0.0.1:80"}, "local model simulator"},
+		"local without scheme":  {Settings{LocalURL: "127.0.0.1:80"}, "BERTH_LOCAL_MODEL_URL"},
 	} {
 		_, err := NewCatalog(cfg, row.settings)
 		require.ErrorContains(t, err, row.want, name)
