@@ -22,7 +22,7 @@ var shared struct {
 }
 
 // sharedLanguages are target languages of shared stacks' users. No other test serves them.
-var sharedLanguages = []string{"pt", "it", "de", "nl", "sv", "da", "fi", "pl", "cs", "hu", "ro", "tr", "bg", "el", "uk", "hr", "sk"}
+var sharedLanguages = []string{"pt", "it", "de", "nl", "sv", "da", "fi", "pl", "cs", "hu", "ro", "tr", "bg", "el", "uk", "hr", "sk", "lt", "lv", "et", "sl", "mk", "is"}
 
 // shareStack returns the test's view of a stack that other tests use at the same time, and marks the test as parallel.
 // The first test that gets here starts the stack and the last one stops it.
