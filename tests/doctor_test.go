@@ -47,7 +47,7 @@ func TestDoctor_SearchAttributesMissing_PrintsCommand(t *testing.T) { // B7
 // A doctor that is interrupted reports no errors that are none.
 func TestDoctor_Interrupted_OnlyFinishedChecksAreReported(t *testing.T) { // B7
 	t.Parallel()
-	for _, sent := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, sent := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		redis, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // it never answers
 		require.NoError(t, err)
 		cmd := exec.CommandContext(t.Context(), "../bin/berth", "doctor")

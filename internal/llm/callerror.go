@@ -332,9 +332,13 @@ func (ep endpoint) shown(status, reason string) string {
 	return strings.Join(slices.DeleteFunc([]string{status, reason}, func(s string) bool { return s == "" }), ": ")
 }
 
+// minKey is the length of the shortest key that is hidden. A shorter one is a word that a server ignores, such as "ollama" or "EMPTY": to hide it
+// would take parts out of addresses and reasons.
+const minKey = 8
+
 // masked returns a text of a provider on one line, without anything that may be a secret.
 func (ep endpoint) masked(s string) string {
-	if ep.key != "" {
+	if len(ep.key) >= minKey {
 		s = encodings(ep.key).ReplaceAllString(s, "[…]")
 	}
 	return secrets.ReplaceAllStringFunc(printable(s), func(found string) string {
@@ -385,7 +389,7 @@ func printable(s string) string {
 }
 
 func (ep endpoint) scrub(err error) error {
-	if ep.key != "" && encodings(ep.key).MatchString(err.Error()) {
+	if len(ep.key) >= minKey && encodings(ep.key).MatchString(err.Error()) {
 		return errors.New(ep.quote([]byte(err.Error())))
 	}
 	return err

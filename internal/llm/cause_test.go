@@ -325,6 +325,17 @@ func TestCause_KeyInAnyEncoding_NotShown(t *testing.T) { // FI1
 	}
 }
 
+// A key such as that of a local server is a word of addresses and reasons.
+func TestCause_KeyIsAWord_ReasonComplete(t *testing.T) { // FI1
+	t.Parallel()
+	for _, key := range []string{"k", "ollama", "EMPTY", "none"} {
+		ep := endpoint{servedBy: "local", key: key}
+		reason := errors.New("lookup ollama.invalid: unknown authority of EMPTY, none")
+		require.Equal(t, reason, ep.scrub(reason), key)
+		require.Contains(t, ep.answerError(reportedError{message: reason.Error()}, nil).Message, reason.Error())
+	}
+}
+
 // docs/providers.md has the table.
 func TestCause_Docs_HaveTheTable(t *testing.T) { // FM4
 	t.Parallel()

@@ -160,7 +160,7 @@ func verdictOf(failed *CallError) verdict {
 	switch {
 	case failed == nil:
 		return accepts
-	case failed.Cause == CauseTimeout && failed.Status == 0:
+	case failed.Cause == CauseTimeout && failed.Status == 0 && notConnected(failed.Err):
 		return refuses
 	case failed.Cause == CauseBadRequest && bytes.HasPrefix(bytes.TrimSpace(failed.said), []byte("<")): // a page
 		return refuses
@@ -175,6 +175,12 @@ func verdictOf(failed *CallError) verdict {
 	default: // the request is incomplete, or was answered
 		return accepts
 	}
+}
+
+// notConnected reports whether there was no connection in time. A server that only responds later may load a model: a call waits longer.
+func notConnected(err error) bool {
+	dial, ok := errors.AsType[*net.OpError](err)
+	return ok && dial.Op == "dial"
 }
 
 // try makes a call without messages.
