@@ -55,6 +55,9 @@ const sentMedia = `JSON.stringify([...currentRoom.localParticipant.trackPublicat
 	p.track?.sender?.track === p.track?.mediaStreamTrack,
 ]))`
 
+// dataChannels describes the way of messages, for a test that failed.
+const dataChannels = `JSON.stringify([window.sendError ?? '', currentRoom.engine?.reliableDC?.readyState ?? '', currentRoom.engine?.reliableDCSub?.readyState ?? ''])`
+
 // receivedMedia describes what a page has of the other participant.
 const receivedMedia = `JSON.stringify([...currentRoom.remoteParticipants.values()].flatMap((p) => [...p.trackPublications.values()].map((p) => [
 	p.source, p.trackSid, p.isSubscribed ? 'subscribed' : 'not subscribed', p.isMuted ? 'muted' : 'unmuted', p.isEnabled ? 'enabled' : 'disabled',
@@ -70,7 +73,7 @@ func (c *caller) receives() map[string]string {
 // sends sends a message to the other participant.
 func (c *caller) sends(text string) {
 	c.Helper()
-	c.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ currentRoom.localParticipant.publishData(new TextEncoder().encode(%q), { reliable: true }).catch(() => {}) }`, text)))
+	c.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ currentRoom.localParticipant.publishData(new TextEncoder().encode(%q), { reliable: true }).catch((e) => { window.sendError = String(e) }) }`, text)))
 }
 
 var sources = []string{"camera", "microphone", "screen_share", "data"}
@@ -149,6 +152,7 @@ func TestConferencePage_RepeatedMoves_AllMediaReturn(t *testing.T) {
 			if len(missing) > 0 {
 				for _, c := range both {
 					t.Logf("published: %s", ask[string](c.tab, sentMedia))
+					t.Logf("last error of a message, channels for sending and receiving: %s", ask[string](c.tab, dataChannels))
 					t.Logf("received at %.0f: %s", ask[float64](c.tab, `performance.now()`), ask[string](c.tab, receivedMedia))
 				}
 				t.Logf("on the unit: %+v", owner.members(number))
