@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,6 +48,9 @@ func TestDoctor_SearchAttributesMissing_PrintsCommand(t *testing.T) { // B7
 // A doctor that is interrupted reports no errors that are none.
 func TestDoctor_Interrupted_OnlyFinishedChecksAreReported(t *testing.T) { // B7
 	t.Parallel()
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP) // a program inherits that this process ignores it, as below nohup, but not that it catches it
+	t.Cleanup(func() { signal.Stop(caught) })
 	for _, sent := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		redis, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // it never answers
 		require.NoError(t, err)
