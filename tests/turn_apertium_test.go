@@ -19,7 +19,8 @@ import (
 // apertium runs `berth node` with the real translator; a job takes half a second more, so that some are running.
 func (s *stack) apertium(id string) *process {
 	s.tb.Helper()
-	p := s.start("berth", []string{"node", "--id", id, "--capabilities", enES, "--driver", "exec", "--exec", "sleep 0.5; apertium -u eng-spa"},
+	// The slots suffice for all segments of a test: a turn follows its node only as long as that is not full.
+	p := s.start("berth", []string{"node", "--id", id, "--slots", "16", "--capabilities", enES, "--driver", "exec", "--exec", "sleep 0.5; apertium -u eng-spa"},
 		append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("nodes", "node")}, s.settings...))
 	s.awaitNode(id)
 	return p
