@@ -3,7 +3,6 @@ package tests
 import (
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,19 +16,9 @@ import (
 // languages say; invalid ones are refused with their field.
 func TestCLI_NamesOfTheWorld_PrintedAsStored(t *testing.T) {
 	t.Parallel()
-	s := newStack(t)
 	rows := testnames.All()
-	var pairs []string
-	for _, n := range rows {
-		if c := berth.TranslateCapability(n.Tag, "eo"); !slices.Contains(pairs, c) {
-			pairs = append(pairs, c)
-		}
-	}
-	const zone = "חדר (3)"
-	s.translator("polyglot", "--capabilities", strings.Join(pairs, ","), "--zone", zone)
-	s.setTimes(berth.NodeEngine, 10_000, 600_000, 900_000) // it sends no heartbeats
-	s.engine("engine-1", 2, false)
-	s.media("unit-1", 2*len(rows))
+	s := namesStack(t, rows)
+	const zone = namesZone
 	run := func(token string, succeeds bool, args ...string) string {
 		t.Helper()
 		p := s.start("berth", args, []string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + token})

@@ -14,7 +14,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"berth"
 	"berth/client"
 	"berth/internal/testnames"
 )
@@ -77,19 +76,9 @@ func (b *tab) listed(what, selector string) (all []string) {
 // stored, in every list and every view. None turns the text around it, is markup, or leaves the window of a phone.
 func TestConsole_NamesOfTheWorld_ShownAsTyped(t *testing.T) { // X8
 	t.Parallel()
-	s := newStack(t)
 	rows := testnames.All()
-	var pairs []string
-	for _, n := range rows {
-		if c := berth.TranslateCapability(n.Tag, "eo"); !slices.Contains(pairs, c) {
-			pairs = append(pairs, c)
-		}
-	}
-	const zone = "חדר (3)"
-	s.translator("polyglot", "--capabilities", strings.Join(pairs, ","), "--zone", zone)
-	s.setTimes(berth.NodeEngine, 10_000, 600_000, 900_000) // it sends no heartbeats
-	s.engine("engine-1", 2, false)
-	s.media("unit-1", 2*len(rows))
+	s := namesStack(t, rows)
+	const zone = namesZone
 	b := openTab(t, startBrowser(t))
 	b.do(chromedp.EmulateViewport(390, 900), chromedp.Navigate("http://"+s.httpAddr+"/#token="+s.token("olga", "user", "operator")))
 	b.await("the sign-in", `document.querySelector('.who')?.textContent.includes('olga')`)
