@@ -15,7 +15,7 @@ const (
 	RuleTaskOverdue      ReconcileRule = "task-past-deadline"
 	RuleRunWithoutTask   ReconcileRule = "run-without-task"
 	RuleStreamWithoutRun ReconcileRule = "stream-without-run"
-	RulePlaceWithoutTask ReconcileRule = "place-without-task"
+	RuleAdmissionWithoutTask ReconcileRule = "admission-without-task"
 	RuleBalance          ReconcileRule = "balance"
 	RuleTurnWithoutRun   ReconcileRule = "turn-without-run"
 	RuleSlotWithoutRun   ReconcileRule = "slot-without-run"
@@ -59,8 +59,8 @@ var reconcileRules = []ReconcileRuleInfo{
 		Finds: "a task has ended and has no run, but its stream is open", Repairs: "the terminal event is appended",
 	},
 	{
-		Rule: RulePlaceWithoutTask, FullOnly: true,
-		Finds: "a place in a queue belongs to no unfinished task and to no run", Repairs: "the place is removed",
+		Rule: RuleAdmissionWithoutTask, FullOnly: true,
+		Finds: "an admission to a queue belongs to no unfinished task and to no run", Repairs: "the admission is removed",
 	},
 	{
 		Rule: RuleRunWithoutConference, FullOnly: true,

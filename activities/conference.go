@@ -204,7 +204,7 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 		return reply, err
 	}
 	if in.Answered {
-		if err := c.offerTurn(ctx, in.Hold); err != nil {
+		if err := c.notifyWaiting(ctx, in.Hold); err != nil {
 			return reply, err
 		}
 	}
@@ -226,7 +226,7 @@ func (c *Conferences) holdSlot(ctx context.Context, slot *workflows.HeldSlot) (r
 	if slot == nil {
 		return reply, nil
 	}
-	code, err := c.Scripts.SeizeNodeSlot(ctx, slot.Assignment, slot.Left)
+	code, err := c.Scripts.RestoreNodeSlot(ctx, slot.Assignment, slot.Left)
 	if err != nil {
 		return reply, unavailable("slot not held", err)
 	}
@@ -267,9 +267,9 @@ func (c *Conferences) offerCapacity(ctx context.Context, released []berth.Assign
 	return nil
 }
 
-// offerTurn notifies waiting conferences when a unit that had many commands has acknowledged one: some may have been held
+// notifyWaiting notifies waiting conferences when a unit that had many commands has acknowledged one: some may have been held
 // back because of that.
-func (c *Conferences) offerTurn(ctx context.Context, slot *workflows.HeldSlot) error {
+func (c *Conferences) notifyWaiting(ctx context.Context, slot *workflows.HeldSlot) error {
 	if slot == nil {
 		return nil
 	}
@@ -396,7 +396,7 @@ func (c *Conferences) PrepareAdoption(ctx context.Context, in workflows.Adoption
 		LeaseID: conferenceLease(in.ConferenceID, epoch), NodeID: in.Unit.NodeID, Generation: in.Unit.Generation,
 		PoolID: berth.CapabilityConference,
 	}
-	code, err := c.Scripts.SeizeNodeSlot(ctx, slot, in.Hold)
+	code, err := c.Scripts.RestoreNodeSlot(ctx, slot, in.Hold)
 	if err != nil {
 		return workflows.AdoptionReply{}, unavailable("slot not held", err)
 	}

@@ -71,7 +71,7 @@ func (c *Conferences) assignUnit(ctx context.Context, in workflows.MoveInput) (b
 	slot := berth.Assignment{
 		LeaseID: conferenceLease(in.Conference.ID, epoch), NodeID: unit.ID, Generation: unit.Generation, PoolID: berth.CapabilityConference,
 	}
-	code, err := c.Scripts.SeizeNodeSlot(ctx, slot, in.Hold)
+	code, err := c.Scripts.RestoreNodeSlot(ctx, slot, in.Hold)
 	if err == nil && code != lua.NodeSlotHeld {
 		refusal.Message = "media unit " + in.Unit + " is not registered"
 		return berth.Assignment{}, refusal

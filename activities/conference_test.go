@@ -289,7 +289,7 @@ func TestWakeFor_Capacity_NotifiesThatManyWaiting(t *testing.T) {
 	}
 	d.unit(t, "here", "", 1)
 	d.unit(t, "there", "Málaga 2", 1)
-	_, err := d.Scripts.SeizeNodeSlot(t.Context(), berth.Assignment{
+	_, err := d.Scripts.RestoreNodeSlot(t.Context(), berth.Assignment{
 		LeaseID: "other", NodeID: "full", Generation: d.unit(t, "full", "nowhere", 1), PoolID: berth.CapabilityConference,
 	}, time.Hour)
 	require.NoError(t, err)

@@ -88,7 +88,7 @@ func (e *Executions) SaveExecution(ctx context.Context, ex berth.ExecutionRow) e
 	return nil
 }
 
-// save writes the row of an execution unless that has ended, keeps or removes its place, and notifies operators. It reports whether it did.
+// save writes the row of an execution unless that has ended, keeps or removes its admission, and notifies operators. It reports whether it did.
 func (e *Executions) save(ctx context.Context, ex berth.ExecutionRow) (saved bool, err error) {
 	if ex.Status.Final() {
 		err = e.Scripts.RemoveExecution(ctx, ex.Ref())

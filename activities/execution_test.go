@@ -278,8 +278,8 @@ func TestAssignNode_FleetNeverRead_Unavailable(t *testing.T) {
 	requireRefused(t, err, berth.CodeUnavailable)
 }
 
-// FA5: the place of an execution lasts from its acceptance until its end.
-func TestSaveExecution_Place_KeptUntilTheEnd(t *testing.T) { // T5, B11
+// FA5: the admission of an execution lasts from its acceptance until its end.
+func TestSaveExecution_Admission_KeptUntilTheEnd(t *testing.T) { // T5, B11
 	t.Parallel()
 	e, server := executions(t)
 	e.Ledger = testledger.Open(t, testledger.Migrated.SQLite(t))
@@ -303,7 +303,7 @@ func TestSaveExecution_Place_KeptUntilTheEnd(t *testing.T) { // T5, B11
 	require.NoError(t, e.SaveExecution(ctx, row), "idempotent")
 	require.False(t, full())
 	server.Kill()
-	require.Error(t, e.SaveExecution(ctx, row), "it is retried, else the place would last until the deadline")
+	require.Error(t, e.SaveExecution(ctx, row), "it is retried, else the admission would last until the deadline")
 }
 
 // FA6: after its time a node that failed the work is eligible again, unless another node of the pool could do the work.
@@ -325,7 +325,7 @@ func TestAssignNode_Readmit_OnlyWithoutAnotherNode(t *testing.T) { // S8
 		}, true, berth.CodeNodeFull},
 		"another one is cordoned": {func(t *testing.T, e *Executions) {
 			e.engine(t, "n2", 1, "resize")
-			require.NoError(t, e.Scripts.HoldNode(t.Context(), "n2", lua.Hold{Cordoned: true}))
+			require.NoError(t, e.Scripts.CordonNode(t.Context(), "n2", lua.Cordon{Cordoned: true}))
 			require.Eventually(t, func() bool { return e.Fleet.Snapshot().Nodes["n2"].Cordoned }, 10*time.Second, time.Millisecond)
 		}, true, ""},
 		"another one has left": {func(t *testing.T, e *Executions) {

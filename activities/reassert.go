@@ -112,7 +112,7 @@ func (l *Links) restoreWaiting(ctx context.Context, last berth.TaskRef, report f
 		g.SetLimit(maxRestored)
 		for _, t := range rows {
 			g.Go(func() error {
-				return l.Waiting.Restore(ctx, lua.EntryOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]), t.CreatedAt, t.DeadlineAt)
+				return l.Waiting.Restore(ctx, lua.ModelWaiterOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]), t.CreatedAt, t.DeadlineAt)
 			})
 		}
 		if err := g.Wait(); err != nil {

@@ -78,13 +78,13 @@ type rule struct {
 // rules returns the implementation of each rule of berth.ReconcileRules.
 func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
 	return map[berth.ReconcileRule]rule{
-		berth.RuleTaskWithoutRun:   {r.taskWithoutRun, r.failLostTask},
-		berth.RuleTaskOverdue:      {r.taskOverdue, r.endOverdueTask},
-		berth.RuleRunWithoutTask:   {r.runWithoutTask, r.restoreTask},
-		berth.RuleStreamWithoutRun: {r.streamWithoutRun, r.endStream},
-		berth.RulePlaceWithoutTask: {r.placeWithoutTask, r.removePlace},
-		berth.RuleBalance:          {r.unbalanced, r.correctBalance},
-		berth.RuleTurnWithoutRun:   {r.turnWithoutRun, r.endTurn},
+		berth.RuleTaskWithoutRun:       {r.taskWithoutRun, r.failLostTask},
+		berth.RuleTaskOverdue:          {r.taskOverdue, r.endOverdueTask},
+		berth.RuleRunWithoutTask:       {r.runWithoutTask, r.restoreTask},
+		berth.RuleStreamWithoutRun:     {r.streamWithoutRun, r.endStream},
+		berth.RuleAdmissionWithoutTask: {r.placeWithoutTask, r.removeAdmission},
+		berth.RuleBalance:              {r.unbalanced, r.correctBalance},
+		berth.RuleTurnWithoutRun:       {r.turnWithoutRun, r.endTurn},
 
 		berth.RuleExecutionWithoutRun: {r.executionWithoutRun, r.endLostExecution},
 		berth.RuleExecutionOverdue:    {r.executionOverdue, r.endOverdueExecution},
@@ -256,7 +256,7 @@ func (p *pass) compare(ctx context.Context) error {
 			{"open conferences", p.openConferences},
 			{"open executions", p.openExecutions},
 			{"streams of ended tasks", p.endedTasks},
-			{"places in queues", p.places},
+			{"admissions to queues", p.admissions},
 			{"turns", p.turns},
 			{"slots of nodes", p.fullSlots},
 			{"licences", p.licences},

@@ -45,7 +45,7 @@ const (
 	benchClosed      = 1_000
 )
 
-// BenchmarkReconcile_HundredThousandOpen measures the first check of passes in a healthy system with 100,000 open rows, their places,
+// BenchmarkReconcile_HundredThousandOpen measures the first check of passes in a healthy system with 100,000 open rows, their admissions,
 // leases, licences and streams. A thousand tasks have closed since the last pass. CPU seconds are those of the worker; Temporal is
 // replaced by the lists that it would return.
 func BenchmarkReconcile_HundredThousandOpen(b *testing.B) {
@@ -243,7 +243,7 @@ func fillRedis(b *testing.B, rdb *redis.Client, temporal *listing, task berth.Ta
 	each(benchTasks, func(p redis.Pipeliner, i int) {
 		ref := berth.TaskRef{UserID: task.UserID, TaskID: fmt.Sprint("t", i)}
 		lists(workflows.TaskWorkflow, workflows.TaskWorkflowID(ref))
-		p.ZAdd(ctx, keys.QueuePlaces(task.Steps[0].Queue), redis.Z{Score: until, Member: ref.String()})
+		p.ZAdd(ctx, keys.QueueAdmissions(task.Steps[0].Queue), redis.Z{Score: until, Member: ref.String()})
 		p.HSet(ctx, keys.StreamMeta(ref.UserID, task.ServiceID, ref.TaskID), "state", "open", "gen", 1, "seq", 0, "fence", 0)
 	})
 	each(benchExecutions, func(p redis.Pipeliner, i int) {

@@ -111,15 +111,15 @@ func (p *pass) endedTasks(ctx context.Context) error {
 	}
 }
 
-// places considers the places in all queues.
-func (p *pass) places(ctx context.Context) error {
+// admissions considers the admissions in all queues.
+func (p *pass) admissions(ctx context.Context) error {
 	for _, queue := range berth.Queues() {
-		if err := p.r.Scripts.QueuePlaces(ctx, queue, func(page []lua.Place) error {
-			for _, place := range page {
-				if !kept(place.Until) {
+		if err := p.r.Scripts.QueueAdmissions(ctx, queue, func(page []lua.Admitted) error {
+			for _, admission := range page {
+				if !kept(admission.Until) {
 					continue
 				}
-				id := workflows.TaskPrefix + place.Task
+				id := workflows.TaskPrefix + admission.Task
 				if p.listed(id) {
 					continue
 				}
@@ -128,7 +128,7 @@ func (p *pass) places(ctx context.Context) error {
 				} else if ok && !t.Status.Final() {
 					continue
 				}
-				if err := p.candidate(ctx, berth.RulePlaceWithoutTask, id); err != nil {
+				if err := p.candidate(ctx, berth.RuleAdmissionWithoutTask, id); err != nil {
 					return err
 				}
 			}
@@ -140,9 +140,9 @@ func (p *pass) places(ctx context.Context) error {
 	return nil
 }
 
-// kept reports whether a place with this expiry was confirmed by a workflow. Others expire by themselves, and their workflows may not
+// kept reports whether an admission with this expiry was confirmed by a workflow. Others expire by themselves, and their workflows may not
 // have started yet.
-func kept(until time.Time) bool { return time.Until(until) > lua.PlaceHold }
+func kept(until time.Time) bool { return time.Until(until) > lua.AdmissionHold }
 
 // accounts considers all accounts.
 func (p *pass) accounts(ctx context.Context) error {
@@ -269,19 +269,19 @@ func (r *Reconciler) placeWithoutTask(ctx context.Context, id string) (version i
 		return 0, false, err
 	}
 	ref, _ := taskOf(id)
-	until, err := r.Scripts.PlaceOf(ctx, ref, berth.Queues())
+	until, err := r.Scripts.AdmittedUntil(ctx, ref, berth.Queues())
 	return until.UnixMilli(), kept(until), err
 }
 
-// removePlace removes a task from all queues, and from the tasks of its user and service if its row states the service; otherwise that
-// entry expires.
-func (r *Reconciler) removePlace(ctx context.Context, f berth.ReconcileFinding) error {
+// removeAdmission removes a task from all queues, and from the tasks of its user and service if its row states the service; otherwise that
+// one expires.
+func (r *Reconciler) removeAdmission(ctx context.Context, f berth.ReconcileFinding) error {
 	ref, _ := taskOf(f.Subject)
 	t, _, err := r.row(ctx, f.Subject)
 	if err != nil {
 		return err
 	}
-	return r.Scripts.RemovePlaces(ctx, lua.Places{Task: ref, ServiceID: t.ServiceID, Queues: berth.Queues()})
+	return r.Scripts.RemoveAdmissions(ctx, lua.Admissions{Task: ref, ServiceID: t.ServiceID, Queues: berth.Queues()})
 }
 
 func (r *Reconciler) unbalanced(ctx context.Context, user string) (version int64, differs bool, err error) {

@@ -11,15 +11,15 @@ import (
 
 // acquire waits for the model's slot. Its readers read the position themselves, see internal/waiting.
 func (s *step) acquire(ctx context.Context, messages []llm.Message) (*lease.Slot, error) {
-	entry := s.entry()
+	waiter := s.waiter()
 	return s.Slots.Acquire(ctx, lease.Request{
 		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID, Cost: llm.Cost(messages),
-		Entry: entry.ID(), LeaseID: entry.CallID(s.attempt.Fence),
+		Waiter: waiter.ID(), LeaseID: waiter.CallID(s.attempt.Fence),
 		OnPosition: func(int) { s.announce() },
 	})
 }
 
-func (s *step) entry() lua.Entry { return lua.EntryOf(s.in.Ref(), s.in.Index, s.in.Step) }
+func (s *step) waiter() lua.ModelWaiter { return lua.ModelWaiterOf(s.in.Ref(), s.in.Index, s.in.Step) }
 
 // announcement returns the events that notify readers that this step is next, or that it starts again; none when they
 // know it. A step that need not wait publishes them with its start, in one call to Redis.

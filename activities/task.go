@@ -81,9 +81,9 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 	if err := a.Streams.Publish(ctx, ch, row.Fence, queued); err != nil {
 		return workflows.AcceptReply{}, unavailable("event not written to the stream", err)
 	}
-	// The submission reserved places for a short time. They are confirmed here, also for the queue of another tier.
-	if err := a.Scripts.KeepPlaces(ctx, places(row.TaskPlan, in.Queues()), row.Steps[0].Queue, time.Until(row.DeadlineAt)); err != nil {
-		return workflows.AcceptReply{}, unavailable("place in the queue not confirmed", err)
+	// The submission was admitted for a short time. That is confirmed here, also for the queue of another tier.
+	if err := a.Scripts.KeepAdmissions(ctx, admissions(row.TaskPlan, in.Queues()), row.Steps[0].Queue, time.Until(row.DeadlineAt)); err != nil {
+		return workflows.AcceptReply{}, unavailable("admission to the queue not confirmed", err)
 	}
 	// After what can be refused, because the texts of an acceptance that fails must not be found by later tasks.
 	if err := a.Ledger.ClaimAssets(ctx, in.UserID, in.Variables); err != nil {
@@ -97,7 +97,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 
 // EnterTask enters the waiting room of a step's model. Idempotent.
 func (a *Tasks) EnterTask(ctx context.Context, in workflows.EnterInput) (workflows.Entered, error) {
-	promoted, err := a.Waiting.Enter(ctx, lua.EntryOf(in.TaskRef, in.Index, in.Step), in.DeadlineAt)
+	promoted, err := a.Waiting.Enter(ctx, lua.ModelWaiterOf(in.TaskRef, in.Index, in.Step), in.DeadlineAt)
 	switch {
 	case err != nil:
 		return workflows.EnteredUnknown, unavailable("the waiting room of the model was not entered", err)
@@ -108,12 +108,12 @@ func (a *Tasks) EnterTask(ctx context.Context, in workflows.EnterInput) (workflo
 	}
 }
 
-// places returns the places that a task may have in these queues.
-func places(p berth.TaskPlan, queues []berth.Queue) lua.Places {
-	return lua.Places{Task: p.Ref(), ServiceID: p.ServiceID, Queues: queues}
+// admissions returns the admissions that a task may have in these queues.
+func admissions(p berth.TaskPlan, queues []berth.Queue) lua.Admissions {
+	return lua.Admissions{Task: p.Ref(), ServiceID: p.ServiceID, Queues: queues}
 }
 
-// WithdrawTask deletes the row of an acceptance that failed. Its places are removed if Redis is available: its unavailability
+// WithdrawTask deletes the row of an acceptance that failed. Its admissions are removed if Redis is available: its unavailability
 // may be why the acceptance failed, and they expire.
 func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) error {
 	if err := a.Ledger.WithdrawTask(ctx, in.TaskRef, in.RequestHash); err != nil {
@@ -124,9 +124,9 @@ func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) er
 	}
 	removing, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	p := lua.Places{Task: in.TaskRef, ServiceID: in.ServiceID, Queues: in.Queues}
-	if err := a.Scripts.RemovePlaces(removing, p); err != nil {
-		a.Logger.WarnContext(ctx, "places of a withdrawn task not removed; they expire", "task", in.TaskID, "error", err)
+	p := lua.Admissions{Task: in.TaskRef, ServiceID: in.ServiceID, Queues: in.Queues}
+	if err := a.Scripts.RemoveAdmissions(removing, p); err != nil {
+		a.Logger.WarnContext(ctx, "admissions of a withdrawn task not removed; they expire", "task", in.TaskID, "error", err)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflow
 	return workflows.TaskResult{Status: row.Status, ResultAssetID: row.ResultAssetID, Code: row.ErrorCode}, nil
 }
 
-// PublishEnd removes the task's places in the queues and appends the stream's terminal event, made from the row. A stream that Redis has lost needs none: its readers
+// PublishEnd removes the task's admissions to the queues and appends the stream's terminal event, made from the row. A stream that Redis has lost needs none: its readers
 // are served from the row.
 func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 	row, err := a.Ledger.GetTask(ctx, ref)
@@ -165,11 +165,11 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 		return translate(ctx, err)
 	}
 	// Before the event, so that a client that has received it can submit again.
-	if err := a.Scripts.RemovePlaces(ctx, places(row.TaskPlan, row.Queues())); err != nil {
-		return unavailable("places in the queues not removed", err)
+	if err := a.Scripts.RemoveAdmissions(ctx, admissions(row.TaskPlan, row.Queues())); err != nil {
+		return unavailable("admissions to the queues not removed", err)
 	}
 	if row.Status != berth.TaskCompleted {
-		if err := a.Waiting.Leave(ctx, lua.EntryOf(row.Ref(), row.StepIndex, row.Steps[row.StepIndex])); err != nil {
+		if err := a.Waiting.Leave(ctx, lua.ModelWaiterOf(row.Ref(), row.StepIndex, row.Steps[row.StepIndex])); err != nil {
 			return unavailable("waiting room of the model not left", err)
 		}
 	}

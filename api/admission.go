@@ -34,7 +34,7 @@ func (a Admission) rate(tier berth.Tier) int {
 }
 
 const (
-	// minRetry and maxRetry bound the estimate of when a place is free, and unknownRetry replaces one that is not known.
+	// minRetry and maxRetry bound the estimate of when the next one is admitted, and unknownRetry replaces one that is not known.
 	minRetry     = time.Second
 	unknownRetry = 5 * time.Second
 	maxRetry     = time.Minute
@@ -49,11 +49,11 @@ const (
 	rateTimeout = time.Second
 )
 
-// reserve takes a task's places in its queue and among the tasks of its user and service, and counts the submission, or
-// returns the refusal. A task that is submitted again keeps its places and is not counted again.
-func (s *server) reserve(ctx context.Context, p berth.TaskPlan) error {
+// admitTask takes a task's admissions to its queue and among the tasks of its user and service, and counts the submission, or
+// returns the refusal. A task that is submitted again keeps its admissions and is not counted again.
+func (s *server) admitTask(ctx context.Context, p berth.TaskPlan) error {
 	limits := s.Config.Admission
-	reply, err := s.Scripts.AdmitTask(ctx, lua.Admission{
+	reply, err := s.Scripts.AdmitTask(ctx, lua.Submission{
 		Task: p.Ref(), ServiceID: p.ServiceID, Queue: p.Steps[0].Queue,
 		Limits: lua.AdmissionLimits{Queue: limits.Queue, Service: limits.Service, Rate: limits.rate(p.Tier)},
 	})
@@ -103,9 +103,9 @@ func (s *server) auditRepeated(ctx context.Context, e ledger.AuditEntry, reason 
 	return s.Ledger.Audit(ctx, e, reason)
 }
 
-// reserveExecution takes a place among the unfinished executions of the user, or returns the refusal. An execution that is submitted
-// again keeps its place.
-func (s *server) reserveExecution(ctx context.Context, ref berth.ExecutionRef) error {
+// admitExecution takes an admission among the unfinished executions of the user, or returns the refusal. An execution that is submitted
+// again keeps its admission.
+func (s *server) admitExecution(ctx context.Context, ref berth.ExecutionRef) error {
 	limit := s.Config.Admission.Executions
 	if limit == 0 {
 		return nil
@@ -126,13 +126,13 @@ func (s *server) reserveExecution(ctx context.Context, ref berth.ExecutionRef) e
 		map[string]any{"executionId": ref.ExecutionID, "bound": limit, "retryAfter": refusal.RetryAfter})
 }
 
-// releaseExecution removes the place of an execution that was refused. One whose outcome is unknown keeps it for a short time.
+// releaseExecution removes the admission of an execution that was refused. One whose outcome is unknown keeps it for a short time.
 func (s *server) releaseExecution(ctx context.Context, ref berth.ExecutionRef, refused error) {
 	if code := berth.CodeOf(refused); s.Config.Admission.Executions == 0 || code == berth.CodeUnavailable || code == berth.CodeInternal {
 		return
 	}
 	if err := s.Scripts.RemoveExecution(ctx, ref); err != nil { // it expires
-		s.log.DebugContext(ctx, "place of a refused execution not removed", "requestId", callOf(ctx).requestID, "error", err)
+		s.log.DebugContext(ctx, "admission of a refused execution not removed", "requestId", callOf(ctx).requestID, "error", err)
 	}
 }
 
@@ -148,12 +148,12 @@ func (s *server) retryFull(ctx context.Context, p berth.TaskPlan, refusal *Probl
 		refusal.RetryAfter = seconds(maxRetry)
 		return nil
 	}
-	turn, err := s.Scripts.TakeTurn(ctx, p.Steps[0].Queue, p.UserID)
-	refusal.RetryAfter = seconds(retryIn(turn))
+	retry, err := s.Scripts.PlanRetry(ctx, p.Steps[0].Queue, p.UserID)
+	refusal.RetryAfter = seconds(retryIn(retry))
 	return err
 }
 
-// retryIn bounds an estimate of when a place is free.
+// retryIn bounds an estimate of when the next one is admitted.
 func retryIn(d time.Duration) time.Duration {
 	if d < 0 {
 		return unknownRetry
@@ -180,7 +180,7 @@ func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) 
 	default:
 		r.Detail = fmt.Sprintf("queue %s is full with %d tasks; retry later", p.Steps[0].Queue, reply.Ahead)
 		if reply.Ahead < limits.Queue {
-			r.Detail = fmt.Sprintf("queue %s has %d of at most %d tasks; the last places are kept for users who have no unfinished task in it, "+
+			r.Detail = fmt.Sprintf("queue %s has %d of at most %d tasks; the last are kept for users who have no unfinished task in it, "+
 				"and for those whose turn it is; retry later", p.Steps[0].Queue, reply.Ahead, limits.Queue)
 		}
 	}

@@ -103,16 +103,16 @@ func TestSubmitTask_QueueFull_RefusedWithPosition(t *testing.T) { // T5, FT3, FT
 	require.Equal(t, true, fields["queueFull"])
 	require.NotContains(t, fields, "rateLimited")
 
-	require.Equal(t, http.StatusOK, h.submit("t1", variable("resume", "t1")).status, "a replay needs no place")
+	require.Equal(t, http.StatusOK, h.submit("t1", variable("resume", "t1")).status, "a replay needs no admission")
 
 	task, err := h.ledger.GetTask(t.Context(), ref("t1"))
 	require.NoError(t, err)
-	require.NoError(t, h.scripts.RemovePlaces(t.Context(),
-		lua.Places{Task: ref("t1"), ServiceID: task.ServiceID, Queues: task.Queues()}))
+	require.NoError(t, h.scripts.RemoveAdmissions(t.Context(),
+		lua.Admissions{Task: ref("t1"), ServiceID: task.ServiceID, Queues: task.Queues()}))
 	require.Equal(t, http.StatusAccepted, h.submit("t3", variable("resume", "t3")).status)
 }
 
-func TestSubmitTask_LastPlacesOfQueue_RefusalSaysForWhom(t *testing.T) { // T5, FT3
+func TestSubmitTask_LastOfQueue_RefusalSaysForWhom(t *testing.T) { // T5, FT3
 	t.Parallel()
 	h := newHarness(t, admission(api.Admission{Queue: 10}))
 	for i := range 9 {
@@ -120,7 +120,7 @@ func TestSubmitTask_LastPlacesOfQueue_RefusalSaysForWhom(t *testing.T) { // T5, 
 	}
 	a := h.submit("t9", variable("resume", "9"))
 	h.refused(a, "t9", berth.CodeQueueFull, ledger.AuditQueueFull, h.count("assets"))
-	require.Contains(t, a.problem.Detail, "has 9 of at most 10 tasks; the last places are kept for users who have no unfinished task in it")
+	require.Contains(t, a.problem.Detail, "has 9 of at most 10 tasks; the last are kept for users who have no unfinished task in it")
 }
 
 func TestSubmitTask_ServiceFull_OtherServiceAccepted(t *testing.T) { // T5
@@ -221,7 +221,7 @@ func TestSubmitTask_QueueFullWithinRate_FieldsAgree(t *testing.T) { // T5, T6
 	quota, window, _, reset := a.rate(t)
 	require.EqualValues(t, 10, quota)
 	require.EqualValues(t, 60, window)
-	require.EqualValues(t, -1, reset, "a place may be free before the rate has more")
+	require.EqualValues(t, -1, reset, "one may be admitted before the rate has more")
 }
 
 // Any dependency may refuse a request for its rate, so each route states when to retry.

@@ -99,12 +99,12 @@ type taskFeed struct {
 
 // expect states which steps may wait.
 func (t *taskFeed) expect() {
-	entries := make([]lua.Entry, 0, len(t.steps))
+	waiters := make([]lua.ModelWaiter, 0, len(t.steps))
 	ref := berth.TaskRef{UserID: t.ch.UserID, TaskID: t.ch.TaskID}
 	for i := t.step; i < len(t.steps); i++ {
-		entries = append(entries, lua.EntryOf(ref, i, t.steps[i]))
+		waiters = append(waiters, lua.ModelWaiterOf(ref, i, t.steps[i]))
 	}
-	t.watch.Expect(entries)
+	t.watch.Expect(waiters)
 }
 
 // sent follows the task to the step that may wait now.
@@ -151,7 +151,7 @@ func (t *taskFeed) notice() (*berth.Event, time.Duration) {
 		return nil, waiting.PositionEvery
 	}
 	t.shown = new(now)
-	step, w := t.steps[p.Entry.Step], waitingOf(p.Wait)
+	step, w := t.steps[p.Waiter.Step], waitingOf(p.Wait)
 	return &berth.Event{
 		Type: berth.EventQueued, TaskID: t.ch.TaskID, ServiceID: t.ch.ServiceID, Stage: berth.StageQueue, TS: time.Now().UnixMilli(),
 		Position: w.Position, EtaSeconds: w.EtaSeconds, Paused: w.Paused, Queue: step.Queue, Model: step.Model, Status: step.PendingStatus(),

@@ -461,10 +461,10 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	h := newHarness(t)
 	task := h.running("alice", "t1")
 	step := task.Steps[0]
-	call := func(id string) lua.EntryCall {
-		return lua.EntryCall{
-			Entry:  lua.EntryOf(berth.TaskRef{UserID: task.UserID, TaskID: id}, 0, step),
-			Limits: lua.ModelLimits{Cap: 1}, Times: modelTimes,
+	call := func(id string) lua.ModelWaiterCall {
+		return lua.ModelWaiterCall{
+			ModelWaiter: lua.ModelWaiterOf(berth.TaskRef{UserID: task.UserID, TaskID: id}, 0, step),
+			Limits:      lua.ModelLimits{Cap: 1}, Times: modelTimes,
 		}
 	}
 	enter := func(id string) (promoted bool) {
@@ -518,9 +518,9 @@ func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
 	step := task.Steps[last]
 	_, err := h.ledger.BeginAttempt(t.Context(), task.Ref(), last, step.PendingStatus())
 	require.NoError(t, err)
-	call := lua.EntryCall{
-		Entry:  lua.EntryOf(task.Ref(), last, step),
-		Limits: lua.ModelLimits{Cap: 1}, Times: modelTimes,
+	call := lua.ModelWaiterCall{
+		ModelWaiter: lua.ModelWaiterOf(task.Ref(), last, step),
+		Limits:      lua.ModelLimits{Cap: 1}, Times: modelTimes,
 	}
 	pause := func(paused bool) {
 		_, err := h.scripts.SetModelLimits(t.Context(), step.Model, call.Times, lua.OperatorLimits{Paused: paused})

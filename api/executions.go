@@ -61,7 +61,7 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 	}
 	key := cmp.Or(row.Key, workflows.ExecutionKey(ref))
 	if !known {
-		if err := s.reserveExecution(ctx, ref); err != nil {
+		if err := s.admitExecution(ctx, ref); err != nil {
 			return nil, err
 		}
 	}

@@ -231,7 +231,7 @@ func TestExecutions_SameIDOfUsers_EachHasItsOwn(t *testing.T) { // S8, B8
 	require.Equal(t, "cancelled", of(http.MethodGet, "carol", "").json(t)["status"])
 }
 
-// FA5: a user has a limited number of unfinished executions. A retried submission has its place already, and the end of one makes place.
+// FA5: a user has a limited number of unfinished executions. A retried submission is admitted already, and the end of one admits another.
 func TestSubmitExecution_TooManyUnfinished_RefusedUntilOneEnds(t *testing.T) { // T5, B11
 	t.Parallel()
 	h := newHarness(t, admission(api.Admission{Executions: 2}))
@@ -263,11 +263,11 @@ func TestSubmitExecution_TooManyUnfinished_RefusedUntilOneEnds(t *testing.T) { /
 		ID: "e1", UserID: "alice", Status: berth.ExecutionCompleted, StartedAt: now, DeadlineAt: now, EndedAt: now,
 	}})
 	require.NoError(t, err)
-	require.Equal(t, http.StatusAccepted, submit("alice", "e1").status, "one that has ended needs no place")
+	require.Equal(t, http.StatusAccepted, submit("alice", "e1").status, "one that has ended needs no admission")
 }
 
-// FA5: a submission that is refused for another reason leaves no place.
-func TestSubmitExecution_RefusedByWorkflow_LeavesNoPlace(t *testing.T) { // T5
+// FA5: a submission that is refused for another reason leaves no admission.
+func TestSubmitExecution_RefusedByWorkflow_LeavesNoAdmission(t *testing.T) { // T5
 	t.Parallel()
 	for name, c := range map[string]struct {
 		refusal error

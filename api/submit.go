@@ -164,7 +164,7 @@ func repeatable(status berth.TaskStatus) bool {
 func (s *server) start(ctx context.Context, sub submission) (berth.Task, bool, error) {
 	err := s.checkServed(ctx, sub.plan.Steps)
 	if err == nil {
-		err = s.reserve(ctx, sub.plan)
+		err = s.admitTask(ctx, sub.plan)
 	}
 	if err != nil {
 		metrics.Refusals.Add(ctx, 1, metrics.With(
@@ -230,7 +230,7 @@ func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
 // estimate estimates how long a step waits for its model.
 func (s *server) estimate(ctx context.Context, task berth.TaskRef, index int, step berth.Step) (lua.Wait, error) {
 	m, _ := s.Catalog.Model(step.Model)
-	return s.Scripts.EstimateWait(ctx, lua.EntryOf(task, index, step), limitsOf(m))
+	return s.Scripts.EstimateWait(ctx, lua.ModelWaiterOf(task, index, step), limitsOf(m))
 }
 
 // waitingOf returns an estimate without what is not known.

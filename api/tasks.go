@@ -217,10 +217,10 @@ func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody,
 // waits returns how long the tasks wait whose current step waits for its model. It is empty where Redis fails.
 func (s *server) waits(ctx context.Context, tasks ...berth.Task) map[berth.TaskRef]*client.Waiting {
 	var refs []berth.TaskRef
-	var keys []lua.EntryKey
+	var keys []lua.ModelWaiterKey
 	for _, t := range tasks {
 		if !t.Status.Final() {
-			refs, keys = append(refs, t.Ref()), append(keys, lua.EntryOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]).Key())
+			refs, keys = append(refs, t.Ref()), append(keys, lua.ModelWaiterOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]).Key())
 		}
 	}
 	if len(keys) == 0 {

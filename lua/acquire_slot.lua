@@ -1,5 +1,5 @@
 -- acquire_slot: take a slot of a model, claim one that was granted, or wait for one. Idempotent by lease id. A lease
--- that enters the room again passes its place and keeps it.
+-- that enters the room again passes its ticket and keeps its position.
 --
 -- KEYS[1] guard
 -- ARGV[1] prefix of the keys
@@ -9,27 +9,27 @@
 -- ARGV[5] model
 -- ARGV[6] limits of the model, see limits_of in include room
 -- ARGV[7] lease id
--- ARGV[8] place the lease had before, empty for a new one
--- ARGV[9] entry for which the lease is requested, which ends, see include entries; empty for none
+-- ARGV[8] ticket the lease had before, empty for a new one
+-- ARGV[9] waiter for which the lease is requested, which ends, see include model_waiters; empty for none
 --
--- Returns {code, position, place, next, now, promotions}:
+-- Returns {code, position, ticket, next, now, promotions}:
 --   HELD     it held a slot already, or was granted one: renewed for the lease time
 --   GRANTED  it holds a slot from now on, for the lease time
 --   WAITING  it waits; position: an estimate of how many leases are served before it
---   place, position: empty and 0 unless it waits; next: ms until a slot may become free without a notification, 0 when no
---   lease waits; now: Redis's clock in ms; promotions: see include entries
+--   ticket, position: empty and 0 unless it waits; next: ms until a slot may become free without a notification, 0 when no
+--   lease waits; now: Redis's clock in ms; promotions: see include model_waiters
 
 -- include room
 
 local call = call_of(ARGV[1], KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
-local lease, place, entry = ARGV[7], ARGV[8], ARGV[9]
-if not (call.ttl and call.grant and call.known and limits_of(ARGV[6]) and is_lease(lease) and parse_place(place) and (entry == '' or is_lease(entry))) then
+local lease, ticket, waiter = ARGV[7], ARGV[8], ARGV[9]
+if not (call.ttl and call.grant and call.known and limits_of(ARGV[6]) and is_lease(lease) and parse_ticket(ticket) and (waiter == '' or is_lease(waiter))) then
   return redis.error_reply('ERR acquire_slot: unreadable argument')
 end
 
 local room = room_of(call, ARGV[5], ARGV[6])
 purge(room)
-if entry ~= '' then forget_entry(room, entry) end
+if waiter ~= '' then forget_waiter(room, waiter) end
 local flow = flow_of(room, lease)
 revoke_unclaimed(room, lease, flow.user)
 if redis.call('ZSCORE', room.holders, lease) then
@@ -41,7 +41,7 @@ if take_free_slot(room, lease) then
   serve(room)
   return { 'GRANTED', 0, '', 0, whole(call.now), call.promotions }
 end
-join(room, lease, place)
+join(room, lease, ticket)
 room.mine[lease] = true
 serve(room)
 if not redis.call('ZSCORE', room.waiting, lease) then

@@ -7,20 +7,20 @@ import (
 	"berth"
 )
 
-// Codes of admit_task and place_task.
+// Codes of admit_task and update_admission.
 const (
 	TaskAdmitted    = "ADMITTED"
 	TaskRateLimited = "RATE_LIMITED"
 	TaskQueueFull   = "QUEUE_FULL"
-	TaskServiceFull = "SERVICE_FULL" // the places of the user and service are taken
-	TaskPlaced      = "PLACED"
+	TaskServiceFull = "SERVICE_FULL" // the user and service have as many tasks as they may
+	TaskKept        = "KEPT"
 )
 
 const (
 	// RateWindow is the time to which AdmissionLimits.Rate applies.
 	RateWindow = time.Minute
-	// PlaceHold is how long the places of an admitted task last until its workflow keeps them with PlaceTask.
-	PlaceHold = 30 * time.Second
+	// AdmissionHold is how long the admissions of an admitted task last until its workflow keeps them with KeepAdmissions.
+	AdmissionHold = 30 * time.Second
 )
 
 // AdmissionLimits bound what is admitted. 0 is no limit.
@@ -30,8 +30,8 @@ type AdmissionLimits struct {
 	Rate    int // submissions of a user in RateWindow
 }
 
-// Admission is a submission to be admitted.
-type Admission struct {
+// Submission is what asks to be admitted.
+type Submission struct {
 	Task      berth.TaskRef
 	ServiceID string
 	Queue     berth.Queue // of the first step
@@ -48,19 +48,19 @@ type RateState struct {
 type AdmitReply struct {
 	Code  string // TaskAdmitted, TaskRateLimited, TaskQueueFull or TaskServiceFull
 	Rate  RateState
-	Ahead int // other tasks that have a place where the task was refused, otherwise in the queue
-	// Retry is the time until a refused submission may succeed: exact for the rate, an estimate for a place of the user and
-	// service, negative when it is not known. TakeTurn returns that for a place in a queue.
+	Ahead int // other tasks that are admitted where the task was refused, otherwise in the queue
+	// Retry is the time until a refused submission may succeed: exact for the rate, an estimate for an admission of the user and
+	// service, negative when it is not known. PlanRetry returns that for a queue.
 	Retry time.Duration
 }
 
-// AdmitTask reserves the places of a task and counts its submission, or refuses it without an effect. Idempotent by task.
-func (s *Scripts) AdmitTask(ctx context.Context, a Admission) (AdmitReply, error) {
+// AdmitTask reserves the admissions of a task and counts its submission, or refuses it without an effect. Idempotent by task.
+func (s *Scripts) AdmitTask(ctx context.Context, a Submission) (AdmitReply, error) {
 	keys := []string{
-		s.keys.QueuePlaces(a.Queue), s.keys.UserPlaces(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
+		s.keys.QueueAdmissions(a.Queue), s.keys.UserAdmissions(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
 	}
 	r := s.call(ctx, "admit_task", keys,
-		a.Task.String(), a.Limits.Queue, a.Limits.Service, a.Limits.Rate, millis(RateWindow), millis(PlaceHold),
+		a.Task.String(), a.Limits.Queue, a.Limits.Service, a.Limits.Rate, millis(RateWindow), millis(AdmissionHold),
 		berth.EscapeID(a.Task.UserID))
 	reply := AdmitReply{
 		Code: r.code(TaskAdmitted, TaskRateLimited, TaskQueueFull, TaskServiceFull),
@@ -69,10 +69,10 @@ func (s *Scripts) AdmitTask(ctx context.Context, a Admission) (AdmitReply, error
 	return reply, r.done()
 }
 
-// TakeTurn gives a user whom a full queue refused a turn, and returns the time until then: a place that is free then is kept for the
-// user for a few seconds. Negative when it is not known. It is idempotent until the turn has begun.
-func (s *Scripts) TakeTurn(ctx context.Context, queue berth.Queue, userID string) (wait time.Duration, err error) {
-	r := s.call(ctx, "take_turn", []string{s.keys.QueuePlaces(queue)}, berth.EscapeID(userID))
+// PlanRetry plans the retry of a user whom a full queue refused, and returns the time until then: an admission that is free then is kept for the
+// user for a few seconds. Negative when it is not known. It is idempotent until the retry has begun.
+func (s *Scripts) PlanRetry(ctx context.Context, queue berth.Queue, userID string) (wait time.Duration, err error) {
+	r := s.call(ctx, "plan_retry", []string{s.keys.QueueAdmissions(queue)}, berth.EscapeID(userID))
 	r.code(GuardOK)
 	wait = r.duration()
 	return wait, r.done()
@@ -87,38 +87,38 @@ func (s *Scripts) ReadRate(ctx context.Context, userID string, limit int) (RateS
 
 func rateState(r *reply) RateState { return RateState{Left: int(r.number()), Reset: r.duration()} }
 
-// Places are the places of an accepted task.
-type Places struct {
+// Admissions are the admissions of an accepted task.
+type Admissions struct {
 	Task      berth.TaskRef
 	ServiceID string
 	Queues    []berth.Queue // at least one: of all steps that the task has, or might have had in another tier
 }
 
-// KeepPlaces keeps the places of an accepted task for ttl, in one queue. It restores those that have expired.
-func (s *Scripts) KeepPlaces(ctx context.Context, p Places, queue berth.Queue, ttl time.Duration) error {
-	return s.placeTask(ctx, "keep", p, queue, ttl)
+// KeepAdmissions keeps the admissions of an accepted task for ttl, in one queue. It restores those that have expired.
+func (s *Scripts) KeepAdmissions(ctx context.Context, p Admissions, queue berth.Queue, ttl time.Duration) error {
+	return s.updateAdmission(ctx, "keep", p, queue, ttl)
 }
 
-// MovePlaces moves a task to the queue of its next step. A task without a place, such as one that has ended, gets none.
-func (s *Scripts) MovePlaces(ctx context.Context, p Places, queue berth.Queue, ttl time.Duration) error {
-	return s.placeTask(ctx, "move", p, queue, ttl)
+// MoveAdmissions moves a task to the queue of its next step. A task without an admission, such as one that has ended, gets none.
+func (s *Scripts) MoveAdmissions(ctx context.Context, p Admissions, queue berth.Queue, ttl time.Duration) error {
+	return s.updateAdmission(ctx, "move", p, queue, ttl)
 }
 
-// RemovePlaces removes the places of a task that has ended, or was not accepted.
-func (s *Scripts) RemovePlaces(ctx context.Context, p Places) error {
-	return s.placeTask(ctx, "remove", p, p.Queues[0], 0)
+// RemoveAdmissions removes the admissions of a task that has ended, or was not accepted.
+func (s *Scripts) RemoveAdmissions(ctx context.Context, p Admissions) error {
+	return s.updateAdmission(ctx, "remove", p, p.Queues[0], 0)
 }
 
-func (s *Scripts) placeTask(ctx context.Context, act string, p Places, queue berth.Queue, ttl time.Duration) error {
-	keys := []string{s.keys.UserPlaces(p.Task.UserID, p.ServiceID), s.keys.QueuePlaces(queue)}
+func (s *Scripts) updateAdmission(ctx context.Context, act string, p Admissions, queue berth.Queue, ttl time.Duration) error {
+	keys := []string{s.keys.UserAdmissions(p.Task.UserID, p.ServiceID), s.keys.QueueAdmissions(queue)}
 	for _, q := range p.Queues {
 		if q != queue {
-			keys = append(keys, s.keys.QueuePlaces(q))
+			keys = append(keys, s.keys.QueueAdmissions(q))
 		}
 	}
-	r := s.call(ctx, "place_task", keys, act, p.Task.String(), max(0, ttl.Milliseconds()),
+	r := s.call(ctx, "update_admission", keys, act, p.Task.String(), max(0, ttl.Milliseconds()),
 		berth.EscapeID(p.Task.UserID))
-	r.code(TaskPlaced, StreamAbsent)
+	r.code(TaskKept, StreamAbsent)
 	return r.done()
 }
 
@@ -131,38 +131,38 @@ type Wait struct {
 
 // EstimateWait estimates how long the call of a task's step waits for a slot of its model, also before it does. limits apply if no process
 // has used the model.
-func (s *Scripts) EstimateWait(ctx context.Context, e Entry, limits ModelLimits) (Wait, error) {
-	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard()}, s.keys.prefix(), e.Model, e.ID(), limits.arg())
+func (s *Scripts) EstimateWait(ctx context.Context, w ModelWaiter, limits ModelLimits) (Wait, error) {
+	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard()}, s.keys.prefix(), w.Model, w.ID(), limits.arg())
 	r.code(GuardOK)
-	w := Wait{Position: int(r.number()), Time: r.duration(), Paused: r.number() == 1}
-	return w, r.done()
+	wait := Wait{Position: int(r.number()), Time: r.duration(), Paused: r.number() == 1}
+	return wait, r.done()
 }
 
-// executionPlaces is in the keys of the places of executions where those of tasks have a queue or a service. No task has it.
-const executionPlaces = "+executions"
+// executionAdmissions is in the keys of the admissions of executions where those of tasks have a queue or a service. No task has it.
+const executionAdmissions = "+executions"
 
-func placesOf(ref berth.ExecutionRef) Places {
-	return Places{
-		Task: berth.TaskRef{UserID: ref.UserID, TaskID: ref.ExecutionID}, ServiceID: executionPlaces,
-		Queues: []berth.Queue{executionPlaces},
+func admissionsOf(ref berth.ExecutionRef) Admissions {
+	return Admissions{
+		Task: berth.TaskRef{UserID: ref.UserID, TaskID: ref.ExecutionID}, ServiceID: executionAdmissions,
+		Queues: []berth.Queue{executionAdmissions},
 	}
 }
 
 // AdmitExecution is AdmitTask for an execution: it is refused with TaskServiceFull where its user has limit unfinished ones.
 func (s *Scripts) AdmitExecution(ctx context.Context, ref berth.ExecutionRef, limit int) (AdmitReply, error) {
-	p := placesOf(ref)
-	return s.AdmitTask(ctx, Admission{
+	p := admissionsOf(ref)
+	return s.AdmitTask(ctx, Submission{
 		Task: p.Task, ServiceID: p.ServiceID, Queue: p.Queues[0], Limits: AdmissionLimits{Service: limit},
 	})
 }
 
-// KeepExecution keeps the place of an accepted execution for ttl.
+// KeepExecution keeps the admission of an accepted execution for ttl.
 func (s *Scripts) KeepExecution(ctx context.Context, ref berth.ExecutionRef, ttl time.Duration) error {
-	p := placesOf(ref)
-	return s.KeepPlaces(ctx, p, p.Queues[0], ttl)
+	p := admissionsOf(ref)
+	return s.KeepAdmissions(ctx, p, p.Queues[0], ttl)
 }
 
-// RemoveExecution removes the place of an execution that has ended, or was not accepted.
+// RemoveExecution removes the admission of an execution that has ended, or was not accepted.
 func (s *Scripts) RemoveExecution(ctx context.Context, ref berth.ExecutionRef) error {
-	return s.RemovePlaces(ctx, placesOf(ref))
+	return s.RemoveAdmissions(ctx, admissionsOf(ref))
 }

@@ -1,33 +1,33 @@
--- admit_task: admit a submission, or refuse it. An admitted task has a place in the queue of its first step and a place among
--- the tasks of its user and service, and is counted against the user's rate. Places are leases: these expire unless the
--- workflow keeps them with place_task. Idempotent by task: nothing is counted twice.
--- Places of a queue are kept for users who have none in it, and for those whose turn it is, see include turn.
+-- admit_task: admit a submission, or refuse it. An admitted task has an admission in the queue of its first step and one among
+-- the tasks of its user and service, and is counted against the user's rate. Admissions are leases: they expire unless the
+-- workflow keeps them with update_admission. Idempotent by task: nothing is counted twice.
+-- Some are kept for users who have none in the queue, and for those whose retry has begun, see include retry.
 --
--- KEYS[1] places in the queue: task -> expiry; its keys {key}:of:{user}, {key}:turns and {key}:turns:first, see include turn
--- KEYS[2] places of the user and service: task -> expiry; its key {key}:pace, see include turn
+-- KEYS[1] admissions in the queue: task -> expiry; its keys {key}:of:{user}, {key}:retries and {key}:retries:first, see include retry
+-- KEYS[2] admissions of the user and service: task -> expiry; its key {key}:pace, see include retry
 -- KEYS[3] recent submissions of the user, see include rate
 -- ARGV[1] task
--- ARGV[2] maximum number of places in the queue, 0 for no limit
--- ARGV[3] maximum number of places of the user and service, 0 for no limit
+-- ARGV[2] maximum number of admissions in the queue, 0 for no limit
+-- ARGV[3] maximum number of admissions of the user and service, 0 for no limit
 -- ARGV[4] maximum number of submissions in the window, 0 for no limit
 -- ARGV[5] window in ms
--- ARGV[6] time in ms for which the places last
+-- ARGV[6] time in ms for which the admissions last
 -- ARGV[7] user
 --
 -- Returns {code, left, reset, ahead, retry}:
---   ADMITTED      the task has its places
+--   ADMITTED      the task has its admissions
 --   RATE_LIMITED  the user has submitted too many tasks
---   QUEUE_FULL    the queue has no free place, or only those of users whose turn it is
---   SERVICE_FULL  the user and service have no free place
+--   QUEUE_FULL    the queue is full, or what is left is kept for other users
+--   SERVICE_FULL  the user and service have as many tasks as they may
 --   left   submissions that the user may still make, -1 without a limit
 --   reset  ms until the next submission leaves the window, 0 when none is in it
---   ahead  number of other tasks that have a place where the task was refused, otherwise in the queue
---   retry  ms until a refused submission may succeed: exact for the rate; for a place of the user and service the time between two that
---          become free, -1 when it is not known; 0 for a place in the queue, which take_turn states
+--   ahead  number of other tasks that are admitted where the task was refused, otherwise in the queue
+--   retry  ms until a refused submission may succeed: exact for the rate; for an admission of the user and service the time between two that
+--          end, -1 when it is not known; 0 for an admission in the queue, which plan_retry states
 
 -- include clock
 -- include rate
--- include turn
+-- include retry
 
 local queue, service, recent, task = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local queue_max, service_max, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -38,7 +38,7 @@ end
 
 local now = clock()
 local live = '(' .. whole(now)
--- others returns how many other tasks have a place, and until when this one has.
+-- others returns how many other tasks are admitted, and until when this one is.
 local function others(key)
   local mine = tonumber(redis.call('ZSCORE', key, task) or '0')
   return redis.call('ZCOUNT', key, live, '+inf') - (mine > now and 1 or 0), mine
@@ -51,7 +51,7 @@ local in_service, service_until = others(service)
 if rate.wait > 0 and not counted then
   return { 'RATE_LIMITED', rate.left, rate.reset, in_queue, rate.wait }
 end
-local has = has_place(queue, user, now)
+local has = has_admission(queue, user, now)
 if queue_max > 0 and queue_until <= now and in_queue + reserved_from(queue, user, has, now) >= bound_of(queue_max, has) then
   return { 'QUEUE_FULL', rate.left, rate.reset, in_queue, 0 }
 end
@@ -59,11 +59,11 @@ if service_max > 0 and in_service >= service_max and service_until <= now then
   return { 'SERVICE_FULL', rate.left, rate.reset, in_service, pace_of(service) }
 end
 
-redis.call('ZREM', turns_of(queue, has), user)
-for _, place in ipairs({ { queue, queue_until }, { places_of(queue, user), queue_until }, { service, service_until } }) do
-  local key = place[1]
+redis.call('ZREM', retries_of(queue, has), user)
+for _, admission in ipairs({ { queue, queue_until }, { admissions_of(queue, user), queue_until }, { service, service_until } }) do
+  local key = admission[1]
   redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now))
-  redis.call('ZADD', key, whole(math.max(place[2], now + hold)), task)
+  redis.call('ZADD', key, whole(math.max(admission[2], now + hold)), task)
   if redis.call('PTTL', key) < hold then redis.call('PEXPIRE', key, hold) end
 end
 if limit > 0 then

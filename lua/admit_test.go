@@ -22,7 +22,7 @@ var (
 	nextStep  = berth.Step{Queue: paidStream, Model: "n"}
 )
 
-// gate admits and places tasks of one user and service.
+// gate admits and admissions tasks of one user and service.
 type gate struct {
 	t      require.TestingT
 	ctx    context.Context
@@ -32,32 +32,32 @@ type gate struct {
 }
 
 func (g gate) admit(id string) lua.AdmitReply {
-	r, err := g.s.AdmitTask(g.ctx, lua.Admission{Task: berth.TaskRef{UserID: g.user, TaskID: id}, ServiceID: "jobs", Queue: firstStep.Queue, Limits: g.limits})
+	r, err := g.s.AdmitTask(g.ctx, lua.Submission{Task: berth.TaskRef{UserID: g.user, TaskID: id}, ServiceID: "jobs", Queue: firstStep.Queue, Limits: g.limits})
 	require.NoError(g.t, err)
 	return r
 }
 
-func (g gate) places(id string) lua.Places {
-	return lua.Places{Task: berth.TaskRef{UserID: g.user, TaskID: id}, ServiceID: "jobs", Queues: []berth.Queue{paidBatch, paidStream, freeBatch}}
+func (g gate) admissions(id string) lua.Admissions {
+	return lua.Admissions{Task: berth.TaskRef{UserID: g.user, TaskID: id}, ServiceID: "jobs", Queues: []berth.Queue{paidBatch, paidStream, freeBatch}}
 }
 
 func (g gate) keep(id string) {
-	require.NoError(g.t, g.s.KeepPlaces(g.ctx, g.places(id), firstStep.Queue, time.Hour))
+	require.NoError(g.t, g.s.KeepAdmissions(g.ctx, g.admissions(id), firstStep.Queue, time.Hour))
 }
 
 func (g gate) move(id string) {
-	require.NoError(g.t, g.s.MovePlaces(g.ctx, g.places(id), nextStep.Queue, time.Hour))
+	require.NoError(g.t, g.s.MoveAdmissions(g.ctx, g.admissions(id), nextStep.Queue, time.Hour))
 }
 
 func (g gate) remove(id string) {
-	require.NoError(g.t, g.s.RemovePlaces(g.ctx, g.places(id)))
+	require.NoError(g.t, g.s.RemoveAdmissions(g.ctx, g.admissions(id)))
 }
 
-// taken returns the places that have not expired: of the first queue, of the next one, and of the user and service.
+// taken returns the admissions that have not expired: of the first queue, of the next one, and of the user and service.
 func (g gate) taken() [3]int64 {
 	var n [3]int64
 	now := strconv.FormatInt(redisNow(g.t, g.ctx, g.s), 10)
-	for i, key := range []string{g.s.Keys().QueuePlaces(paidBatch), g.s.Keys().QueuePlaces(paidStream), g.s.Keys().UserPlaces(g.user, "jobs")} {
+	for i, key := range []string{g.s.Keys().QueueAdmissions(paidBatch), g.s.Keys().QueueAdmissions(paidStream), g.s.Keys().UserAdmissions(g.user, "jobs")} {
 		var err error
 		n[i], err = g.s.Redis().ZCount(g.ctx, key, "("+now, "+inf").Result()
 		require.NoError(g.t, err)
@@ -71,10 +71,10 @@ func redisNow(t require.TestingT, ctx context.Context, s *lua.Scripts) int64 {
 	return now.UnixMilli()
 }
 
-// expire moves the end of a task's places into the past.
+// expire moves the end of a task's admissions into the past.
 func (g gate) expire(id string) {
 	member, past := berth.TaskRef{UserID: g.user, TaskID: id}.String(), float64(redisNow(g.t, g.ctx, g.s)-1)
-	for _, key := range []string{g.s.Keys().QueuePlaces(paidBatch), g.s.Keys().UserPlaces(g.user, "jobs")} {
+	for _, key := range []string{g.s.Keys().QueueAdmissions(paidBatch), g.s.Keys().UserAdmissions(g.user, "jobs")} {
 		require.NoError(g.t, g.s.Redis().ZAddXX(g.ctx, key, zMember(past, member)).Err())
 	}
 }
@@ -83,9 +83,9 @@ func newGate(t *testing.T, s *lua.Scripts, limits lua.AdmissionLimits) gate {
 	return gate{t: t, ctx: t.Context(), s: s, user: "al:ice", limits: limits}
 }
 
-func TestAdmitTask_QueueFull_RefusedUntilPlaceIsFree(t *testing.T) { // T5
+func TestAdmitTask_QueueFull_RefusedUntilOneEnds(t *testing.T) { // T5
 	t.Parallel()
-	require.Equal(t, "{c1}:bp:al%3Aice:jobs", lua.Keys{Cell: "c1"}.UserPlaces("al:ice", "jobs"))
+	require.Equal(t, "{c1}:bp:al%3Aice:jobs", lua.Keys{Cell: "c1"}.UserAdmissions("al:ice", "jobs"))
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		g := newGate(t, s, lua.AdmissionLimits{Queue: 2})
 		require.Equal(t, lua.AdmitReply{Code: lua.TaskAdmitted, Rate: lua.RateState{Left: -1}}, g.admit("a"))
@@ -96,7 +96,7 @@ func TestAdmitTask_QueueFull_RefusedUntilPlaceIsFree(t *testing.T) { // T5
 		other := g
 		other.user = "bob"
 		require.Equal(t, full, other.admit("a"), "the task of another user with the same id is another task")
-		require.Equal(t, lua.TaskAdmitted, g.admit("b").Code, "a repeated submission has its place")
+		require.Equal(t, lua.TaskAdmitted, g.admit("b").Code, "a repeated submission has its admission")
 		require.Equal(t, [3]int64{2, 0, 2}, g.taken())
 
 		g.expire("b") // its workflow never kept it
@@ -111,13 +111,13 @@ func TestAdmitTask_QueueFull_RefusedUntilPlaceIsFree(t *testing.T) { // T5
 		g.remove("a")
 		g.remove("a")
 		g.move("a") // late
-		require.Equal(t, [3]int64{1, 0, 1}, g.taken(), "an ended task gets no place")
-		g.keep("d") // accepted after its place had expired
+		require.Equal(t, [3]int64{1, 0, 1}, g.taken(), "an ended task gets no admission")
+		g.keep("d") // accepted after its admission had expired
 		require.Equal(t, [3]int64{2, 0, 2}, g.taken())
 	})
 }
 
-// T5: the last tenth of a queue is for users who have no place in it.
+// T5: the last tenth of a queue is for users who have no admission in it.
 func TestAdmitTask_QueueFilledByFewUsers_OthersAdmitted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
@@ -129,10 +129,10 @@ func TestAdmitTask_QueueFilledByFewUsers_OthersAdmitted(t *testing.T) {
 		a, b, c := g, g, g
 		a.user, b.user, c.user = "a", "b", "c"
 		require.Equal(t, lua.TaskAdmitted, a.admit("1").Code)
-		require.Equal(t, lua.TaskAdmitted, a.admit("1").Code, "a repeated submission has its place")
-		require.Equal(t, lua.TaskQueueFull, a.admit("2").Code, "it has a place")
+		require.Equal(t, lua.TaskAdmitted, a.admit("1").Code, "a repeated submission has its admission")
+		require.Equal(t, lua.TaskQueueFull, a.admit("2").Code, "it has an admission")
 		require.Equal(t, lua.TaskAdmitted, b.admit("1").Code)
-		require.Equal(t, lua.TaskQueueFull, c.admit("1").Code, "all places are taken")
+		require.Equal(t, lua.TaskQueueFull, c.admit("1").Code, "all admissions are taken")
 		a.keep("1")
 		a.move("1") // to the queue of its next step
 		require.Equal(t, lua.TaskQueueFull, g.admit("more").Code)
@@ -141,20 +141,20 @@ func TestAdmitTask_QueueFilledByFewUsers_OthersAdmitted(t *testing.T) {
 		b.remove("1")
 		require.Equal(t, lua.TaskAdmitted, b.admit("2").Code, "its other task has ended")
 		for _, queue := range []berth.Queue{paidBatch, paidStream} {
-			ttl, err := s.Redis().PTTL(g.ctx, s.Keys().QueuePlaces(queue)+":of:a").Result()
+			ttl, err := s.Redis().PTTL(g.ctx, s.Keys().QueueAdmissions(queue)+":of:a").Result()
 			require.NoError(t, err)
 			require.NotEqual(t, time.Duration(-1), ttl, "no key is kept indefinitely")
 		}
 	})
 }
 
-// T5: users whom a full queue refuses get turns at the pace at which places become free. Neither others nor more submissions of a
-// user take the place of one whose turn it is.
-func TestAdmitTask_QueueFullForManyUsers_AdmittedByTurns(t *testing.T) {
+// T5: users whom a full queue refuses get turns at the pace at which admissions become free. Neither others nor more submissions of a
+// user take the admission of one whose turn it is.
+func TestAdmitTask_QueueFullForManyUsers_AdmittedByRetries(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		g := newGate(t, s, lua.AdmissionLimits{Queue: 3})
-		key := s.Keys().QueuePlaces(paidBatch)
+		key := s.Keys().QueueAdmissions(paidBatch)
 		user := func(name string) gate {
 			other := g
 			other.user = name
@@ -163,61 +163,61 @@ func TestAdmitTask_QueueFullForManyUsers_AdmittedByTurns(t *testing.T) {
 		for _, id := range []string{"1", "2", "3"} {
 			require.Equal(t, lua.TaskAdmitted, g.admit(id).Code)
 		}
-		unknown, err := s.TakeTurn(g.ctx, paidBatch, "u")
+		unknown, err := s.PlanRetry(g.ctx, paidBatch, "u")
 		require.NoError(t, err)
-		require.Negative(t, unknown, "no place has become free")
+		require.Negative(t, unknown, "no admission has ended")
 		g.remove("1")
 		g.admit("4")
 		require.NoError(t, s.Redis().HSet(g.ctx, key+":pace", "freed", redisNow(t, g.ctx, s)-4000).Err())
 		g.remove("2")
 		g.admit("5")
 		a, b, c := user("a"), user("b"), user("c")
-		// refused submits a task, and requires the time until the user's turn.
+		// refused submits a task, and requires the time until the retry.
 		refused := func(g gate, want time.Duration) {
 			t.Helper()
 			require.Equal(t, lua.TaskQueueFull, g.admit("refused").Code)
-			wait, err := s.TakeTurn(g.ctx, paidBatch, g.user)
+			wait, err := s.PlanRetry(g.ctx, paidBatch, g.user)
 			require.NoError(t, err)
 			require.InDelta(t, want, wait, float64(500*time.Millisecond))
 		}
 		refused(a, 4*time.Second)
 		refused(b, 8*time.Second)
-		refused(a, 4*time.Second) // a user has one turn
+		refused(a, 4*time.Second) // a user has one retry
 		refused(c, 12*time.Second)
 
-		// It is the turn of a: the free place is not for others.
+		// The retry of a has begun: the admission is not for others.
 		now := redisNow(t, g.ctx, s)
-		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":turns:first", zMember(float64(now-1), "a")).Err())
-		refused(a, 4*time.Second) // no place is free yet: again soon, not behind all others
-		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":turns:first", zMember(float64(now-1), "a")).Err())
+		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":retries:first", zMember(float64(now-1), "a")).Err())
+		refused(a, 4*time.Second) // the queue is still full: again soon, not behind all others
+		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":retries:first", zMember(float64(now-1), "a")).Err())
 		g.remove("3")
 		require.Equal(t, lua.TaskQueueFull, g.admit("6").Code)
 		require.Equal(t, lua.TaskQueueFull, b.admit("x").Code)
 		require.Equal(t, lua.TaskAdmitted, a.admit("x").Code)
-		refused(a, 3750*time.Millisecond) // with a place now; of two places, one became free immediately
+		refused(a, 3750*time.Millisecond) // with an admission now; of two admissions, one ended immediately
 
-		// The turn of one who does not return expires.
+		// The retry of one who does not return expires.
 		g.remove("4")
-		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":turns:first", zMember(float64(redisNow(t, g.ctx, s)-2000), "b")).Err())
+		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":retries:first", zMember(float64(redisNow(t, g.ctx, s)-2000), "b")).Err())
 		require.Equal(t, lua.TaskQueueFull, c.admit("x").Code)
-		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":turns:first", zMember(float64(redisNow(t, g.ctx, s)-3000), "b")).Err())
+		require.NoError(t, s.Redis().ZAdd(g.ctx, key+":retries:first", zMember(float64(redisNow(t, g.ctx, s)-3000), "b")).Err())
 		require.Equal(t, lua.TaskAdmitted, c.admit("x").Code)
 		require.Equal(t, lua.TaskQueueFull, c.admit("y").Code)
 
 		// The longest wait is a minute, however many wait.
 		for i := range 40 {
-			wait, err := s.TakeTurn(g.ctx, paidBatch, fmt.Sprint("user", i))
+			wait, err := s.PlanRetry(g.ctx, paidBatch, fmt.Sprint("user", i))
 			require.NoError(t, err)
 			require.LessOrEqual(t, wait, time.Minute)
 		}
 		refused(user("late"), time.Minute)
-		ttl, err := s.Redis().PTTL(g.ctx, key+":turns:first").Result()
+		ttl, err := s.Redis().PTTL(g.ctx, key+":retries:first").Result()
 		require.NoError(t, err)
-		require.Positive(t, ttl, "turns are not kept indefinitely")
+		require.Positive(t, ttl, "retries are not kept indefinitely")
 	})
 }
 
-func TestAdmitTask_Places_ExpireUnlessKept(t *testing.T) { // T5
+func TestAdmitTask_Admissions_ExpireUnlessKept(t *testing.T) { // T5
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		g := newGate(t, s, lua.AdmissionLimits{})
@@ -227,13 +227,13 @@ func TestAdmitTask_Places_ExpireUnlessKept(t *testing.T) { // T5
 			ttl, err := s.Redis().PTTL(g.ctx, key).Result()
 			require.NoError(t, err)
 			rest := time.Duration(int64(score)-redisNow(t, g.ctx, s)) * time.Millisecond
-			require.GreaterOrEqual(t, ttl, rest-time.Second, "the key lasts as long as its last place")
+			require.GreaterOrEqual(t, ttl, rest-time.Second, "the key lasts as long as its last admission")
 			return rest
 		}
-		for _, key := range []string{s.Keys().QueuePlaces(paidBatch), s.Keys().UserPlaces(g.user, "jobs")} {
+		for _, key := range []string{s.Keys().QueueAdmissions(paidBatch), s.Keys().UserAdmissions(g.user, "jobs")} {
 			id := key
 			g.admit(id)
-			require.InDelta(t, lua.PlaceHold, left(key, id), float64(5*time.Second))
+			require.InDelta(t, lua.AdmissionHold, left(key, id), float64(5*time.Second))
 			g.keep(id)
 			require.InDelta(t, time.Hour, left(key, id), float64(5*time.Second))
 			g.admit(id)
@@ -251,7 +251,7 @@ func TestAdmitTask_ServiceFull_OtherUsersAdmitted(t *testing.T) { // T5
 		require.Equal(t, lua.TaskServiceFull, r.Code)
 		require.Equal(t, 1, r.Ahead)
 		require.Equal(t, 4, r.Rate.Left, "a refused submission is not counted")
-		require.Equal(t, [3]int64{1, 0, 1}, g.taken(), "and has no place")
+		require.Equal(t, [3]int64{1, 0, 1}, g.taken(), "and has no admission")
 		g.move("a")
 		require.Equal(t, lua.TaskServiceFull, g.admit("b").Code, "in whichever queue the task is")
 		other := g
@@ -301,7 +301,7 @@ func TestAdmitTask_RateExceeded_RetryTimeIsExact(t *testing.T) { // T6
 	})
 }
 
-// T5: concurrent submissions never exceed a bound, and repeated ones have one place.
+// T5: concurrent submissions never exceed a bound, and repeated ones have one admission.
 func TestAdmitTask_Concurrent_NeverAboveBounds(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
@@ -313,7 +313,7 @@ func TestAdmitTask_Concurrent_NeverAboveBounds(t *testing.T) {
 				one := g
 				one.user = fmt.Sprint("u", i%2)
 				for range 2 { // retried at the same time as others
-					r, err := s.AdmitTask(g.ctx, lua.Admission{
+					r, err := s.AdmitTask(g.ctx, lua.Submission{
 						Task: berth.TaskRef{UserID: one.user, TaskID: fmt.Sprint(i / 2)}, ServiceID: "jobs", Queue: firstStep.Queue, Limits: g.limits,
 					})
 					if err == nil && r.Code == lua.TaskAdmitted {
@@ -328,9 +328,9 @@ func TestAdmitTask_Concurrent_NeverAboveBounds(t *testing.T) {
 	})
 }
 
-// T5: whatever is retried, lost or late, the places are those of the tasks that a model of the rules has, and never more than
+// T5: whatever is retried, lost or late, the admissions are those of the tasks that a model of the rules has, and never more than
 // the bounds when a task is admitted.
-func TestAdmitTask_AnyOrder_PlacesMatchModel(t *testing.T) {
+func TestAdmitTask_AnyOrder_AdmissionsMatchModel(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
 	ctx := t.Context()
@@ -338,7 +338,7 @@ func TestAdmitTask_AnyOrder_PlacesMatchModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		user := fmt.Sprint("user", run)
-		require.NoError(rt, s.Redis().Del(ctx, s.Keys().QueuePlaces(paidBatch), s.Keys().QueuePlaces(paidStream)).Err())
+		require.NoError(rt, s.Redis().Del(ctx, s.Keys().QueueAdmissions(paidBatch), s.Keys().QueueAdmissions(paidStream)).Err())
 		g := gate{t: rt, ctx: ctx, s: s, user: user, limits: lua.AdmissionLimits{Queue: 3, Service: 4, Rate: 12}}
 		first, second, counted := map[string]bool{}, map[string]bool{}, map[string]bool{}
 		id := rapid.StringMatching("[a-p]")
@@ -397,7 +397,7 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		wait := func(queue berth.Queue, user string) lua.Wait {
-			w, err := s.EstimateWait(t.Context(), lua.Entry{Task: berth.TaskRef{UserID: user, TaskID: "new"}, Queue: queue, Model: "m"}, lua.ModelLimits{Cap: 1})
+			w, err := s.EstimateWait(t.Context(), lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: "new"}, Queue: queue, Model: "m"}, lua.ModelLimits{Cap: 1})
 			require.NoError(t, err)
 			return w
 		}

@@ -12,7 +12,7 @@ import (
 	"berth/lua"
 )
 
-// fewAhead makes few calls enough to be ahead of entries.
+// fewAhead makes few calls enough to be ahead of waiters.
 var fewAhead = []string{"MIN_AHEAD, MAX_AHEAD, MAX_WINDOWS = 2, 3000, 100, 250, 4", "MIN_AHEAD, MAX_AHEAD, MAX_WINDOWS = 2, 3000, 4, 6, 2"}
 
 // aside is a lobby of model m in which the last tasks of user u are set aside.
@@ -20,7 +20,7 @@ type aside struct {
 	*lobby
 	o *ownTime
 	// expected are tasks whose calls are expected; waiting and held are leases of calls.
-	expected []lua.Entry
+	expected []lua.ModelWaiter
 	waiting  []string
 	held     string
 }
@@ -61,11 +61,11 @@ func newAside(t *testing.T, elsewhere, called bool) *aside {
 // sweepAll sweeps both models.
 func (a *aside) sweepAll() {
 	limits := func(string) lua.ModelLimits { return a.limits }
-	require.NoError(a.t, a.s.SweepEntries(a.t.Context(), []string{"m", "n"}, limits, slotTimes))
+	require.NoError(a.t, a.s.SweepModels(a.t.Context(), []string{"m", "n"}, limits, slotTimes))
 }
 
 // FA1: whatever ends what a user at the limit has, the user's next task is promoted, without another submission.
-func TestEntries_UserNoLongerAtLimit_NextPromoted(t *testing.T) {
+func TestModelWaiters_UserNoLongerAtLimit_NextPromoted(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		elsewhere, called bool
@@ -86,7 +86,7 @@ func TestEntries_UserNoLongerAtLimit_NextPromoted(t *testing.T) {
 		"a slot of another model is released after a call": {elsewhere: true, called: true, what: func(_ *testing.T, a *aside) { a.hall.release("n", a.held) }},
 		"a slot of another model expires": {elsewhere: true, called: true, what: func(t *testing.T, a *aside) {
 			a.o.pass(t, slotTimes.TTL/2)
-			_, _, err := a.s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: a.limits, Waiters: []lua.Waiter{{Lease: a.waiting[0]}}}})
+			_, _, err := a.s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: a.limits, Waiters: []lua.WaitingLease{{Lease: a.waiting[0]}}}})
 			require.NoError(t, err)
 			a.o.pass(t, slotTimes.TTL/2)
 			a.sweepAll()
@@ -146,7 +146,7 @@ func TestRoom_CallsCancelledInPause_OthersServedAfterResumption(t *testing.T) {
 }
 
 // FA1: calls of users who are at their limit elsewhere do not keep the tasks of others from a model that is idle.
-func TestEntries_CallsOfUsersAtLimitAhead_OthersPromoted(t *testing.T) {
+func TestModelWaiters_CallsOfUsersAtLimitAhead_OthersPromoted(t *testing.T) {
 	t.Parallel()
 	o := newOwnTime(t, fewAhead...)
 	o.now = time.Unix(2_000_000_000, 0)
@@ -171,7 +171,7 @@ func TestEntries_CallsOfUsersAtLimitAhead_OthersPromoted(t *testing.T) {
 }
 
 // T4: the work of a sweep does not grow with the number of users at their limits.
-func TestSweepEntries_ManyUsersAtLimit_CommandsStayTheSame(t *testing.T) {
+func TestSweepModels_ManyUsersAtLimit_CommandsStayTheSame(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	s := lua.New(server.Client(), lua.Keys{})
@@ -187,7 +187,7 @@ func TestSweepEntries_ManyUsersAtLimit_CommandsStayTheSame(t *testing.T) {
 			l.limits.UserCap = 1
 			require.Empty(t, l.enterAll(paidStream, user, 1))
 		}
-		aside := s.Keys().ModelEntries("m")[:len(s.Keys().ModelEntries("m"))-len("waiting")] + "aside"
+		aside := s.Keys().ModelWaiters("m")[:len(s.Keys().ModelWaiters("m"))-len("waiting")] + "aside"
 		require.EqualValues(t, n, s.Redis().ZCard(t.Context(), aside).Val())
 		require.NoError(t, s.Redis().ZUnionStore(t.Context(), aside, &redis.ZStore{Keys: []string{aside}, Weights: []float64{0}}).Err()) // checked long ago
 		before := total(t, server)

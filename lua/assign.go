@@ -171,7 +171,7 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 		excluded = "\n" + strings.Join(c.Excluded, "\n") + "\n"
 	}
 	detail := strings.Join([]string{
-		c.Own, strings.Join(c.places(), "\n"), strings.Join(c.services(), "\n"), excluded, strings.Join(unique(c.Required), "\n"),
+		c.Own, strings.Join(c.locations(), "\n"), strings.Join(c.services(), "\n"), excluded, strings.Join(unique(c.Required), "\n"),
 		strings.Join(c.Listed, "\n"), "",
 	}, "\x02")
 	return []any{s.keys.stem(), leaseID, millis(c.Hold), c.PoolID, string(c.Strategy.Script()), c.Random, detail}
@@ -189,8 +189,8 @@ func (c Choice) services() []string {
 	return out
 }
 
-// places returns the prefixes in the index of places that are near the caller, nearest first.
-func (c Choice) places() (out []string) {
+// locations returns the prefixes in the index of locations that are near the caller, nearest first.
+func (c Choice) locations() (out []string) {
 	zones := c.HostZones
 	if len(zones) == 0 {
 		zones = []string{c.OwnZone}
@@ -220,7 +220,7 @@ func decision(r *reply) (d Decision) {
 	return d
 }
 
-// Codes of confirm_node_slot, seize_node_slot and release_node_slot.
+// Codes of confirm_node_slot, restore_node_slot and release_node_slot.
 const (
 	NodeSlotHeld     = "OK"
 	NodeSlotLost     = "LOST" // expired or released

@@ -24,9 +24,9 @@ func TestAssign_FleetState_ChoosesNode(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	type reasons = map[berth.ExcludeReason]int
-	hold := func(id string, h lua.Hold) func(t *testing.T, s *lua.Scripts) {
+	hold := func(id string, h lua.Cordon) func(t *testing.T, s *lua.Scripts) {
 		return func(t *testing.T, s *lua.Scripts) {
-			err := s.HoldNode(t.Context(), id, h)
+			err := s.CordonNode(t.Context(), id, h)
 			require.NoError(t, err)
 		}
 	}
@@ -89,10 +89,10 @@ func TestAssign_FleetState_ChoosesNode(t *testing.T) {
 			stats: map[berth.ExcludeReason]int64{berth.ExcludeServiceUnavailable: 1},
 		},
 		"another service of the node": {before: unavailable("b"), choice: lua.Choice{Services: []string{"asr"}}, code: lua.AssignOK, node: "b"},
-		"cordoned node":               {before: hold("b", lua.Hold{Cordoned: true}), code: lua.AssignOK, node: "a"},
-		"draining node":               {before: hold("b", lua.Hold{Drain: time.Hour}), code: lua.AssignOK, node: "a"},
+		"cordoned node":               {before: hold("b", lua.Cordon{Cordoned: true}), code: lua.AssignOK, node: "a"},
+		"draining node":               {before: hold("b", lua.Cordon{Drain: time.Hour}), code: lua.AssignOK, node: "a"},
 		"no free node": {
-			before: both(hold("a", lua.Hold{Cordoned: true}), hold("b", lua.Hold{Drain: time.Hour})), code: lua.AssignFull,
+			before: both(hold("a", lua.Cordon{Cordoned: true}), hold("b", lua.Cordon{Drain: time.Hour})), code: lua.AssignFull,
 			reasons: reasons{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
 			stats:   map[berth.ExcludeReason]int64{berth.ExcludeFull: 1, berth.ExcludeCordoned: 1, berth.ExcludeDraining: 1},
 		},
@@ -357,7 +357,7 @@ func TestAssign_LeaseExpiredThenRefused_RowDeleted(t *testing.T) {
 		register(t, s, spec("n1", slots(1)))
 		require.Equal(t, lua.AssignOK, assign(t, s, "a", lua.Choice{}).Code)
 		require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().NodeSlots("n1"), redis.Z{Score: 1, Member: "a"}).Err())
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}))
+		require.NoError(t, s.CordonNode(t.Context(), "n1", lua.Cordon{Cordoned: true}))
 		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().NodeLeases(), "a", pair+"\nn1\n1\n").Err(), "as if the purge had missed it")
 		require.Equal(t, lua.AssignNone, assign(t, s, "a", lua.Choice{}).Code)
 		_, found, err := s.FindLease(t.Context(), "a")
@@ -486,14 +486,14 @@ func TestDispatchJob_TurnAffinity_FollowsFirstNode(t *testing.T) {
 		require.Empty(t, second.Strategy)
 
 		// A5: a node that cannot take it is a miss, with no write-back.
-		err = s.HoldNode(t.Context(), first.NodeID, lua.Hold{Cordoned: true})
+		err = s.CordonNode(t.Context(), first.NodeID, lua.Cordon{Cordoned: true})
 		require.NoError(t, err)
 		missed := dispatch(t, s, job("t1", 3))
 		require.Equal(t, berth.AffinityMiss, missed.Affinity)
 		require.Equal(t, berth.ExcludeCordoned, missed.Missed)
 		require.NotEqual(t, first.NodeID, missed.NodeID)
 		require.Equal(t, map[string]string{"affinity_node_id": first.NodeID}, affinityOf(t, s, "t1"), "A4: written once")
-		err = s.HoldNode(t.Context(), first.NodeID, lua.Hold{})
+		err = s.CordonNode(t.Context(), first.NodeID, lua.Cordon{})
 		require.NoError(t, err)
 
 		// A7: the segment that ends the turn uses its node. A6: the affinity is deleted afterwards.
@@ -521,15 +521,15 @@ func TestDispatchJob_TurnAffinity_FollowsFirstNode(t *testing.T) {
 func TestDispatchJob_AffinityNodeUnusable_IsMiss(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	hold := func(h lua.Hold) func(t *testing.T, s *lua.Scripts, n berth.Node) {
+	hold := func(h lua.Cordon) func(t *testing.T, s *lua.Scripts, n berth.Node) {
 		return func(t *testing.T, s *lua.Scripts, n berth.Node) {
-			err := s.HoldNode(t.Context(), n.ID, h)
+			err := s.CordonNode(t.Context(), n.ID, h)
 			require.NoError(t, err)
 		}
 	}
 	cases := map[berth.ExcludeReason]func(t *testing.T, s *lua.Scripts, n berth.Node){
-		berth.ExcludeCordoned: hold(lua.Hold{Cordoned: true}),
-		berth.ExcludeDraining: hold(lua.Hold{Drain: time.Hour}),
+		berth.ExcludeCordoned: hold(lua.Cordon{Cordoned: true}),
+		berth.ExcludeDraining: hold(lua.Cordon{Drain: time.Hour}),
 		berth.ExcludeFull: func(t *testing.T, s *lua.Scripts, n berth.Node) {
 			assign(t, s, "filler", lua.Choice{Strategy: berth.StrategyAffinity, Own: n.ID})
 		},

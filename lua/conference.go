@@ -111,11 +111,11 @@ func (s *Scripts) CountInFlight(ctx context.Context, nodeID string, within time.
 	return n, r.done()
 }
 
-// SeizeNodeSlot holds a slot of a generation for ttl, for work that it runs already, also beyond its capacity and in a
+// RestoreNodeSlot holds a slot of a generation for ttl, for work that it runs already, also beyond its capacity and in a
 // grace. It returns NodeSlotHeld, or NodeGone when nothing changed.
-func (s *Scripts) SeizeNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, err error) {
+func (s *Scripts) RestoreNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, err error) {
 	k := s.keys
-	return s.code(ctx, "seize_node_slot", []string{k.NodeSlots(a.NodeID), k.NodeLeases()},
+	return s.code(ctx, "restore_node_slot", []string{k.NodeSlots(a.NodeID), k.NodeLeases()},
 		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), a.PoolID)
 }
 

@@ -281,12 +281,12 @@ func TestPutConferenceInfo_SizeLimit_IsEnforced(t *testing.T) {
 }
 
 // C7, L12: work that a node already runs gets a slot even if the node is full. A generation that has ended has no slots.
-func TestSeizeNodeSlot_NodeFull_HoldsSlot(t *testing.T) {
+func TestRestoreNodeSlot_NodeFull_HoldsSlot(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		r := register(t, s, spec("u1", slots(2)))
 		seize := func(lease string, generation int64, ttl time.Duration) string {
-			code, err := s.SeizeNodeSlot(t.Context(), berth.Assignment{LeaseID: lease, NodeID: "u1", Generation: generation, PoolID: pair}, ttl)
+			code, err := s.RestoreNodeSlot(t.Context(), berth.Assignment{LeaseID: lease, NodeID: "u1", Generation: generation, PoolID: pair}, ttl)
 			require.NoError(t, err)
 			return code
 		}

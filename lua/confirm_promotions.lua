@@ -1,4 +1,4 @@
--- confirm_promotions: record which promoted entries of a model have been signalled, and remove those without a workflow.
+-- confirm_promotions: record which promoted waiters of a model have been signalled, and remove those without a workflow.
 --
 -- KEYS[1] guard
 -- ARGV[1] prefix of the keys
@@ -7,11 +7,11 @@
 -- ARGV[4] last epoch of the guard that the caller has seen
 -- ARGV[5] model
 -- ARGV[6] limits of the model, see limits_of in include room
--- ARGV[7] number of signalled entries, which follow; the others are removed
--- ARGV[8...] entries, see include entries
+-- ARGV[7] number of signalled waiters, which follow; the others are removed
+-- ARGV[8...] waiters, see include model_waiters
 --
 -- Returns {code, promotions}:
---   RECORDED  promotions: model and entry of each workflow that the caller has to signal
+--   RECORDED  promotions: model and waiter of each workflow that the caller has to signal
 
 -- include room
 
@@ -22,12 +22,12 @@ for i = 8, #ARGV do readable = readable and is_lease(ARGV[i]) end
 if not readable then return redis.error_reply('ERR confirm_promotions: unreadable argument') end
 
 local room = room_of(call, ARGV[5], ARGV[6])
-local entries = entries_of(room)
+local waiters = waiters_of(room)
 for i = 8, #ARGV do
   if i - 8 >= signalled then
-    forget_entry(room, ARGV[i])
-  elseif redis.call('ZREM', entries.promoted, ARGV[i]) == 1 then -- otherwise its call has begun
-    redis.call('ZADD', entries.signalled, whole(call.now + SIGNALLED_FOR), ARGV[i])
+    forget_waiter(room, ARGV[i])
+  elseif redis.call('ZREM', waiters.promoted, ARGV[i]) == 1 then -- otherwise its call has begun
+    redis.call('ZADD', waiters.signalled, whole(call.now + SIGNALLED_FOR), ARGV[i])
   end
 end
 serve(room)

@@ -12,7 +12,7 @@
 -- ARGV[4]  pool
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
--- ARGV[7]  six texts, each ended by \2: the caller's own node; and lists with one item per line: the places near
+-- ARGV[7]  six texts, each ended by \2: the caller's own node; and lists with one item per line: the locations near
 --          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities;
 --          the nodes to choose from, '' for those of the pool
 -- ARGV[8]  turn id

@@ -20,13 +20,13 @@ if id == '' or class == '' then return redis.error_reply('ERR drop_member: no no
 local registered = node_of(stem, id)
 if registered and registered.class == class then return { 'EXISTS' } end
 
-local nodes, free, places, state = class_key(stem, class, 'nodes'), class_key(stem, class, 'free'),
-  class_key(stem, class, 'places'), class_key(stem, class, 'state')
+local nodes, free, locations, state = class_key(stem, class, 'nodes'), class_key(stem, class, 'free'),
+  class_key(stem, class, 'locations'), class_key(stem, class, 'state')
 -- Only a node that can be chosen is in the index of free nodes: this one was counted as free if all nodes have it too.
 local known = redis.call('ZSCORE', free, id) and redis.call('SISMEMBER', nodes, id) == 1
 local node = { id = id, stem = stem, class = class, out = '', zone = '', host = '' }
-for _, place in ipairs(redis.call('ZSCAN', places, 0, 'MATCH', '*\1' .. id, 'COUNT', redis.call('ZCARD', places) + 1)[2]) do
-  redis.call('ZREM', places, place)
+for _, location in ipairs(redis.call('ZSCAN', locations, 0, 'MATCH', '*\1' .. id, 'COUNT', redis.call('ZCARD', locations) + 1)[2]) do
+  redis.call('ZREM', locations, location)
 end
 hide(stem, node) -- leave_class does not where the class's nodes have lost it
 leave_class(stem, node)

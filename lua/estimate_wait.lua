@@ -3,7 +3,7 @@
 -- KEYS[1] guard
 -- ARGV[1] prefix of the keys
 -- ARGV[2] model
--- ARGV[3] entry of the task, see include entries; it need not exist
+-- ARGV[3] waiter of the task, see include model_waiters; it need not exist
 -- ARGV[4] limits of the model that apply if no process has used it, see limits_of in include room
 --
 -- Returns {code, position, wait, paused}:
@@ -13,12 +13,12 @@
 -- include room
 -- include estimate
 
-local call, entry = call_of(ARGV[1], KEYS[1], 1, 1, 0), ARGV[3]
-if not (is_lease(entry) and limits_of(ARGV[4])) then return redis.error_reply('ERR estimate_wait: unreadable argument') end
+local call, waiter = call_of(ARGV[1], KEYS[1], 1, 1, 0), ARGV[3]
+if not (is_lease(waiter) and limits_of(ARGV[4])) then return redis.error_reply('ERR estimate_wait: unreadable argument') end
 call.reads = true
 local room = room_of(call, ARGV[2]) or room_of(call, ARGV[2], ARGV[4])
-local paused, position, wait = out_of_service(room) and 1 or 0, waiting_position(room, entry), nil
+local paused, position, wait = out_of_service(room) and 1 or 0, waiting_position(room, waiter), nil
 if position then return { 'OK', position, wait_at(room, position), paused } end
-local flow = flow_of(room, entry)
+local flow = flow_of(room, waiter)
 position, wait = estimate(room, flow.queue, flow.user)
 return { 'OK', position, wait, paused }

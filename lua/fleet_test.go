@@ -190,7 +190,7 @@ func TestRegisterNode_Incarnation_DecidesGeneration(t *testing.T) {
 		},
 		"a cordoned node stays cordoned after a restart": {
 			before: func(t *testing.T, s *lua.Scripts) {
-				err := s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true})
+				err := s.CordonNode(t.Context(), "n1", lua.Cordon{Cordoned: true})
 				require.NoError(t, err)
 			},
 			spec: spec("n1", again(2, started+1)), code: lua.NodeOK, higher: true,
@@ -523,15 +523,15 @@ func TestSweepNodes_MassLoss_DelaysDeaths(t *testing.T) {
 }
 
 // S11: operator settings are separate from the node's health and can be undone.
-func TestHoldNode_CordonAndDrain_ExcludeNode(t *testing.T) {
+func TestCordonNode_CordonAndDrain_ExcludeNode(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
-		hold := func(h lua.Hold) berth.Node {
-			require.NoError(t, s.HoldNode(t.Context(), "n1", h))
+		hold := func(h lua.Cordon) berth.Node {
+			require.NoError(t, s.CordonNode(t.Context(), "n1", h))
 			return node(t, s, "n1")
 		}
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}), "the node need not be registered")
+		require.NoError(t, s.CordonNode(t.Context(), "n1", lua.Cordon{Cordoned: true}), "the node need not be registered")
 		nodes, err := s.ReadNodes(t.Context(), "n1")
 		require.NoError(t, err)
 		require.Empty(t, nodes, "the node is not registered yet")
@@ -544,16 +544,16 @@ func TestHoldNode_CordonAndDrain_ExcludeNode(t *testing.T) {
 		require.Equal(t, berth.ExcludeCordoned, n.Excluded)
 		require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeCordoned: 1}, assign(t, s, "a", lua.Choice{}).Reasons)
 
-		n = hold(lua.Hold{Cordoned: true, Drain: time.Hour})
+		n = hold(lua.Cordon{Cordoned: true, Drain: time.Hour})
 		require.InDelta(t, 3600, time.UnixMilli(redisMs(t, s)).Sub(n.DrainUntil).Abs().Seconds(), 5)
 		require.Equal(t, berth.ExcludeDraining, n.Excluded)
-		n = hold(lua.Hold{Cordoned: true})
+		n = hold(lua.Cordon{Cordoned: true})
 		require.Zero(t, n.DrainUntil)
 		require.Equal(t, berth.ExcludeCordoned, n.Excluded, "the node is still cordoned")
-		hold(lua.Hold{})
+		hold(lua.Cordon{})
 		require.Equal(t, lua.AssignOK, assign(t, s, "a", lua.Choice{}).Code)
 
-		hold(lua.Hold{Drain: time.Millisecond})
+		hold(lua.Cordon{Drain: time.Millisecond})
 		var notices []berth.NodeNotice
 		require.Eventually(t, func() bool {
 			sweep(t, s, berth.NodeTimes{Suspect: time.Hour, Death: time.Hour}, false)
@@ -806,7 +806,7 @@ func TestFleetKeys_AllScripts_StayInCell(t *testing.T) {
 		dispatch(t, s, job("t1", i))
 		assign(t, s, fmt.Sprint(i), lua.Choice{Strategy: berth.StrategyRoundRobin})
 	}
-	err = s.HoldNode(t.Context(), "n1", lua.Hold{Drain: time.Hour})
+	err = s.CordonNode(t.Context(), "n1", lua.Cordon{Drain: time.Hour})
 	require.NoError(t, err)
 	sweep(t, s, fast, false)
 	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "seen_from_ms", 1).Err())

@@ -77,5 +77,5 @@ if suspect then
 else
   redis.call('PUBLISH', stem .. 'node:updated', id)
 end
-local hold = node.hold ~= '' and redis.call('HMGET', KEYS[2], 'cordoned', 'drain_until_ms') or {}
-return { 'OK', kind, hold[1] or '', hold[2] or '', serve_waiters(stem, node, now, open_grace, known) }
+local stored = node.cordon ~= '' and redis.call('HMGET', KEYS[2], 'cordoned', 'drain_until_ms') or {}
+return { 'OK', kind, stored[1] or '', stored[2] or '', serve_waiters(stem, node, now, open_grace, known) }

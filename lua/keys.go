@@ -52,15 +52,15 @@ func (k Keys) ModelHolders(model string) string { return k.name("model", model, 
 // ModelWaiting is the sorted set of leases that wait for the model, scored by expiry: one that is not renewed leaves the room.
 func (k Keys) ModelWaiting(model string) string { return k.name("model", model, "waiting") }
 
-// ModelEntries is the sorted set of the tasks that wait for a model in their workflows, scored by their deadline.
-func (k Keys) ModelEntries(model string) string { return k.name("model", model, "entry", "waiting") }
+// ModelWaiters is the sorted set of the tasks that wait for a model in their workflows, scored by their deadline.
+func (k Keys) ModelWaiters(model string) string { return k.name("model", model, "waiter", "waiting") }
 
-// ModelPromoted is the sorted set of the promoted entries whose workflows are to be signalled, scored by when to do it again.
-func (k Keys) ModelPromoted(model string) string { return k.name("model", model, "entry", "promoted") }
+// ModelPromoted is the sorted set of the promoted waiters whose workflows are to be signalled, scored by when to do it again.
+func (k Keys) ModelPromoted(model string) string { return k.name("model", model, "waiter", "promoted") }
 
-// ModelSignalled is the sorted set of the promoted entries whose calls are expected, scored by until when.
+// ModelSignalled is the sorted set of the promoted waiters whose calls are expected, scored by until when.
 func (k Keys) ModelSignalled(model string) string {
-	return k.name("model", model, "entry", "signalled")
+	return k.name("model", model, "waiter", "signalled")
 }
 
 // ModelFlow is the sorted set of a user's leases that wait in one queue for the model, scored by arrival.
@@ -77,11 +77,13 @@ func (k Keys) ModelLimits(model string) string { return k.name("model", model, "
 // ModelBreaker is the hash of a model's consecutive failures, and of how often they have paused it since it last worked.
 func (k Keys) ModelBreaker(model string) string { return k.name("model", model, "breaker") }
 
-// QueuePlaces is the sorted set of the tasks that have a place in a queue, scored by expiry.
-func (k Keys) QueuePlaces(queue berth.Queue) string { return k.name("queue", string(queue), "places") }
+// QueueAdmissions is the sorted set of the tasks that are admitted to a queue, scored by expiry.
+func (k Keys) QueueAdmissions(queue berth.Queue) string {
+	return k.name("queue", string(queue), "admissions")
+}
 
-// UserPlaces is the sorted set of the tasks of a user and service that have a place in a queue, scored by expiry.
-func (k Keys) UserPlaces(userID, serviceID string) string {
+// UserAdmissions is the sorted set of the tasks of a user and service that are admitted to a queue, scored by expiry.
+func (k Keys) UserAdmissions(userID, serviceID string) string {
 	return k.name("bp", berth.EscapeID(userID), serviceID)
 }
 
@@ -133,8 +135,8 @@ func (k Keys) NodePools(nodeID string) string { return k.Node(nodeID) + ":pools"
 // NodeSlots is the sorted set of leases on a node's slots, scored by expiry.
 func (k Keys) NodeSlots(nodeID string) string { return k.stem() + "node:slots:" + nodeID }
 
-// NodeHold is the hash of the operator settings of a node; it outlasts registrations.
-func (k Keys) NodeHold(nodeID string) string { return k.stem() + "node:hold:" + nodeID }
+// NodeCordon is the hash of the operator settings of a node; it outlasts registrations.
+func (k Keys) NodeCordon(nodeID string) string { return k.stem() + "node:cordon:" + nodeID }
 
 // NodeUnavailable is the hash of a node's unavailable services.
 func (k Keys) NodeUnavailable(nodeID string) string { return k.stem() + "node:unavailable:" + nodeID }
@@ -176,14 +178,14 @@ func (k Keys) PoolClasses(poolID string) string { return k.stem() + "pool:" + po
 // PoolOpen is the sorted set of the classes of a pool in which a node can be chosen.
 func (k Keys) PoolOpen(poolID string) string { return k.stem() + "pool:" + poolID + ":open" }
 
-// PoolTurn is the class and place of the node that round-robin chose last in a pool.
-func (k Keys) PoolTurn(poolID string) string { return k.stem() + "pool:" + poolID + ":turn" }
+// PoolRotation is the class and location of the node that round-robin chose last in a pool.
+func (k Keys) PoolRotation(poolID string) string { return k.stem() + "pool:" + poolID + ":rotation" }
 
 // ClassFree is the sorted set of the nodes of a class that can be chosen, scored by load.
 func (k Keys) ClassFree(class string) string { return k.class(class, "free") }
 
-// ClassPlaces is the sorted set of the nodes of a class that can be chosen, ordered by place.
-func (k Keys) ClassPlaces(class string) string { return k.class(class, "places") }
+// ClassLocations is the sorted set of the nodes of a class that can be chosen, ordered by location.
+func (k Keys) ClassLocations(class string) string { return k.class(class, "locations") }
 
 // classState is the hash of the number of a class's nodes by the reason why they are excluded.
 func (k Keys) classState(class string) string { return k.class(class, "state") }

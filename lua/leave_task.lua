@@ -1,4 +1,4 @@
--- leave_task: remove the entry of a task that has ended. Idempotent.
+-- leave_task: remove the waiter of a task that has ended. Idempotent.
 --
 -- KEYS[1] guard
 -- ARGV[1] prefix of the keys
@@ -7,10 +7,10 @@
 -- ARGV[4] last epoch of the guard that the caller has seen
 -- ARGV[5] model
 -- ARGV[6] limits of the model, see limits_of in include room
--- ARGV[7] entry, see include entries
+-- ARGV[7] waiter, see include model_waiters
 --
 -- Returns {code, promotions}:
---   LEFT  promotions: model and entry of each workflow that the caller has to signal
+--   LEFT  promotions: model and waiter of each workflow that the caller has to signal
 
 -- include room
 
@@ -20,6 +20,6 @@ if not (call.ttl and call.grant and call.known and limits_of(ARGV[6]) and is_lea
 end
 
 local room = room_of(call, ARGV[5], ARGV[6])
-forget_entry(room, ARGV[7])
+forget_waiter(room, ARGV[7])
 serve(room)
 return { 'LEFT', call.promotions }

@@ -29,13 +29,13 @@ const (
 
 // work is a task with one call.
 type work struct {
-	lua.Entry
+	lua.ModelWaiter
 	step     step
 	created  int64
 	deadline time.Time
 	by       *caller
 	lease    string // of the call
-	place    string
+	ticket   string
 	until    time.Time // of the slot
 	attempts int64
 }
@@ -142,8 +142,8 @@ func (m *modelRoom) times() lua.SlotTimes {
 	return lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}
 }
 
-func (m *modelRoom) entryCall(w *work) lua.EntryCall {
-	return lua.EntryCall{Entry: w.Entry, Limits: m.limits[w.Model], Times: m.times()}
+func (m *modelRoom) waiterCall(w *work) lua.ModelWaiterCall {
+	return lua.ModelWaiterCall{ModelWaiter: w.ModelWaiter, Limits: m.limits[w.Model], Times: m.times()}
 }
 
 func (m *modelRoom) configure() {
@@ -177,8 +177,8 @@ func (m *modelRoom) enter() {
 	for range rapid.IntRange(1, 6).Draw(m.t, "tasks") {
 		m.number++
 		w := &work{
-			Entry:   lua.Entry{Task: berth.TaskRef{UserID: user, TaskID: strconv.Itoa(m.number)}, Step: 1, Queue: queue, Model: model},
-			created: m.now.UnixMicro() + int64(m.number), deadline: m.now.Add(left),
+			ModelWaiter: lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: strconv.Itoa(m.number)}, Step: 1, Queue: queue, Model: model},
+			created:     m.now.UnixMicro() + int64(m.number), deadline: m.now.Add(left),
 		}
 		m.works = append(m.works, w)
 		m.enterOne(w, 0)
@@ -187,7 +187,7 @@ func (m *modelRoom) enter() {
 }
 
 func (m *modelRoom) enterOne(w *work, order int64) {
-	now, err := m.s.EnterTask(context.Background(), m.entryCall(w), w.deadline.Sub(m.now), order)
+	now, err := m.s.EnterTask(context.Background(), m.waiterCall(w), w.deadline.Sub(m.now), order)
 	m.ok(err)
 	if w.step = waits; now {
 		w.step = promoted
@@ -202,15 +202,15 @@ func (m *modelRoom) deliver(c *caller, fails bool) {
 	inbox := c.inbox
 	c.inbox = nil
 	for _, p := range inbox {
-		i := slices.IndexFunc(m.works, func(w *work) bool { return w.Model == p.Model && w.ID() == p.Entry })
+		i := slices.IndexFunc(m.works, func(w *work) bool { return w.Model == p.Model && w.ID() == p.Waiter })
 		o, w := outcomes[p.Model], m.works[i]
 		if w.step == waits {
 			w.step = promoted
 		}
 		if w.step == ended {
-			o.gone = append(o.gone, p.Entry)
+			o.gone = append(o.gone, p.Waiter)
 		} else {
-			o.signalled = append(o.signalled, p.Entry)
+			o.signalled = append(o.signalled, p.Waiter)
 		}
 		outcomes[p.Model] = o
 	}
@@ -225,7 +225,7 @@ func (m *modelRoom) deliver(c *caller, fails bool) {
 
 // call makes the call of a promoted task.
 func (m *modelRoom) call(w *work) {
-	w.by, w.place = m.current, ""
+	w.by, w.ticket = m.current, ""
 	w.attempts++
 	w.lease = lua.Lease{Process: w.by.id, Queue: w.Queue, UserID: w.Task.UserID, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
 	w.step = calls
@@ -235,14 +235,14 @@ func (m *modelRoom) call(w *work) {
 func (m *modelRoom) acquire(w *work) {
 	m.current = w.by
 	r, err := m.s.AcquireSlot(context.Background(), lua.SlotCall{
-		Model: w.Model, Limits: m.limits[w.Model], Lease: w.lease, Place: w.place, Entry: w.ID(), Times: m.times(),
+		Model: w.Model, Limits: m.limits[w.Model], Lease: w.lease, Ticket: w.ticket, Waiter: w.ID(), Times: m.times(),
 	})
 	m.ok(err)
 	m.replied(w, r)
 }
 
 func (m *modelRoom) replied(w *work, r lua.SlotReply) {
-	if w.place = r.Place; r.Code != lua.SlotWaiting {
+	if w.ticket = r.Ticket; r.Code != lua.SlotWaiting {
 		w.step, w.until = holds, m.now.Add(lua.ModelLease)
 	}
 }
@@ -260,7 +260,7 @@ func (m *modelRoom) claim() {
 func (m *modelRoom) renew(c *caller) {
 	m.current = c
 	var models []lua.ModelLeases
-	var entries [][]*work
+	var waiters [][]*work
 	for _, model := range roomModels {
 		l, all := lua.ModelLeases{Model: model, Limits: m.limits[model]}, []*work{}
 		for _, w := range m.of(c, holds) {
@@ -272,24 +272,24 @@ func (m *modelRoom) renew(c *caller) {
 		}
 		for _, w := range m.of(c, calls) {
 			if w.Model == model {
-				l.Waiters, all = append(l.Waiters, lua.Waiter{Lease: w.lease, Place: w.place}), append(all, w)
+				l.Waiters, all = append(l.Waiters, lua.WaitingLease{Lease: w.lease, Ticket: w.ticket}), append(all, w)
 			}
 		}
 		if len(all) > 0 {
-			models, entries = append(models, l), append(entries, all)
+			models, waiters = append(models, l), append(waiters, all)
 		}
 	}
 	_, out, err := m.s.RenewSlots(context.Background(), m.times(), models)
 	m.ok(err)
 	for i, o := range out {
 		for j, code := range o.Holders {
-			w := entries[i][j]
+			w := waiters[i][j]
 			if w.until = m.now.Add(lua.ModelLease); code == lua.SlotLost {
 				w.step = promoted // its call is made again
 			}
 		}
 		for j, r := range o.Waiters {
-			m.replied(entries[i][len(o.Holders)+j], r)
+			m.replied(waiters[i][len(o.Holders)+j], r)
 		}
 	}
 }
@@ -306,7 +306,7 @@ func (m *modelRoom) end(w *work) {
 	switch w.step {
 	case waits, promoted:
 		w.step = ended
-		m.ok(m.s.LeaveTask(context.Background(), m.entryCall(w)))
+		m.ok(m.s.LeaveTask(context.Background(), m.waiterCall(w)))
 	case calls, holds:
 		if w.by.stopped { // it has to end it first
 			w.step = ended
@@ -342,7 +342,7 @@ func (m *modelRoom) setLimits(model string, l lua.OperatorLimits) {
 }
 
 func (m *modelRoom) sweep() {
-	m.ok(m.s.SweepEntries(context.Background(), roomModels, func(model string) lua.ModelLimits { return m.limits[model] }, m.times()))
+	m.ok(m.s.SweepModels(context.Background(), roomModels, func(model string) lua.ModelLimits { return m.limits[model] }, m.times()))
 }
 
 // kill ends a process. Its calls are made again by others.

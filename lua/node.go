@@ -47,7 +47,7 @@ func (s *Scripts) RegisterNode(ctx context.Context, spec berth.NodeSpec, r Regis
 	slots := cmp.Or(spec.MaxConcurrentJobs, berth.DefaultMaxConcurrentJobs)
 	k, kind := s.keys, string(spec.Kind)
 	res := s.call(ctx, "register_node",
-		[]string{k.Node(spec.ID), k.NodeHold(spec.ID), k.NodeBeats(kind), k.NodeSuspects(kind), k.NodesDead()},
+		[]string{k.Node(spec.ID), k.NodeCordon(spec.ID), k.NodeBeats(kind), k.NodeSuspects(kind), k.NodesDead()},
 		k.stem(), spec.ID, kind, spec.Incarnation.Host, spec.Incarnation.PID, spec.Incarnation.StartedAt,
 		spec.Hostname, spec.Zone, strings.Join(unique(spec.Capabilities), "\n"), slots, r.Previous, flag(r.Announce),
 		millis(NodeUnsure), millis(NodeGrace), s.epoch.Load(), spec.ClientURL, spec.KeyID, strings.Join(unique(spec.Services), "\n"))
@@ -73,7 +73,7 @@ type Weights struct{ Memory, GPU float64 }
 func (s *Scripts) HeartbeatNode(
 	ctx context.Context, nodeID string, generation int64, l berth.NodeLoad, w Weights,
 ) (HeartbeatReply, error) {
-	r := s.call(ctx, "heartbeat_node", []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)}, s.keys.stem(), nodeID, generation,
+	r := s.call(ctx, "heartbeat_node", []string{s.keys.Node(nodeID), s.keys.NodeCordon(nodeID)}, s.keys.stem(), nodeID, generation,
 		l.CPUUsage, optional(l.GPUUsage), l.MemoryUsage, l.CurrentJobs, l.ActiveWorkflows, l.LatencyMs,
 		l.MemoryUsage*w.Memory+l.GPU()*w.GPU, rand.IntN(1000), millis(NodeGrace), s.epoch.Load())
 	out := HeartbeatReply{
@@ -89,18 +89,18 @@ func (s *Scripts) WithdrawNode(ctx context.Context, nodeID string, generation in
 	return s.code(ctx, "withdraw_node", []string{s.keys.Node(nodeID)}, s.keys.stem(), nodeID, generation, string(why))
 }
 
-// Hold has the operator settings that keep new work from a node. The zero value allows new work.
-type Hold struct {
+// Cordon has the operator settings that keep new work from a node. The zero value allows new work.
+type Cordon struct {
 	Cordoned bool
 	// Drain is the time until the deadline of a drain, 0 for none. At the deadline the outbox gets a notice, so that the
 	// remaining work is moved.
 	Drain time.Duration
 }
 
-// HoldNode replaces the operator settings of a node, whether or not it is registered.
-func (s *Scripts) HoldNode(ctx context.Context, nodeID string, h Hold) error {
-	_, err := s.code(ctx, "hold_node", []string{s.keys.Node(nodeID), s.keys.NodeHold(nodeID)},
-		s.keys.stem(), nodeID, h.Cordoned, max(0, h.Drain.Milliseconds()))
+// CordonNode replaces the operator settings of a node, whether or not it is registered.
+func (s *Scripts) CordonNode(ctx context.Context, nodeID string, c Cordon) error {
+	_, err := s.code(ctx, "cordon_node", []string{s.keys.Node(nodeID), s.keys.NodeCordon(nodeID)},
+		s.keys.stem(), nodeID, c.Cordoned, max(0, c.Drain.Milliseconds()))
 	return err
 }
 

@@ -179,9 +179,9 @@ func TestHandover_CapacityAppears_IsHandedOver(t *testing.T) {
 		register(t, s, spec("n2", slots(1)))
 		require.Equal(t, []string{"w1"}, c.handed)
 
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}))
+		require.NoError(t, s.CordonNode(t.Context(), "n1", lua.Cordon{Cordoned: true}))
 		require.Equal(t, []string(nil), c.next("n1", "x1"))
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{}))
+		require.NoError(t, s.CordonNode(t.Context(), "n1", lua.Cordon{}))
 		require.NoError(t, s.SweepWaiting(t.Context()))
 		require.Equal(t, []string{"w2"}, c.handed)
 
@@ -338,9 +338,9 @@ func TestHandover_ManyOtherPoolsWait_DoNotHideServedOne(t *testing.T) { // B1
 		c.handed = nil
 		require.Equal(t, lua.NodeOK, beat(t, s, "n1", n1.Generation, berth.NodeLoad{}))
 		require.Equal(t, []string{"m2"}, c.handed, "by a heartbeat")
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}))
+		require.NoError(t, s.CordonNode(t.Context(), "n1", lua.Cordon{Cordoned: true}))
 		require.Empty(t, c.next("n1", "m2"))
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{}))
+		require.NoError(t, s.CordonNode(t.Context(), "n1", lua.Cordon{}))
 		for sweeps := 0; len(c.handed) == 0; sweeps++ {
 			require.Less(t, sweeps, 4, "by a sweep, of which each looks at about a thousand pools")
 			require.NoError(t, s.SweepWaiting(t.Context()))
@@ -379,9 +379,9 @@ func TestHandover_ManyExcludeTheNode_NextOneGetsIt(t *testing.T) { // B1
 		}
 		c.waits("user0", "last", "after")
 		require.Equal(t, []string{"last"}, c.next("n1", "x1"))
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{Cordoned: true}))
+		require.NoError(t, s.CordonNode(t.Context(), "n1", lua.Cordon{Cordoned: true}))
 		require.Empty(t, c.next("n1", "last"))
-		require.NoError(t, s.HoldNode(t.Context(), "n1", lua.Hold{}))
+		require.NoError(t, s.CordonNode(t.Context(), "n1", lua.Cordon{}))
 		require.NoError(t, s.SweepWaiting(t.Context()))
 		require.Equal(t, []string{"after"}, c.handed, "by a sweep")
 		require.Len(t, c.next("n2", "x2"), 1)

@@ -291,7 +291,7 @@ func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs, modelNames []stri
 		pools, tenants = p.HKeys(ctx, s.keys.ConfigPools()), p.HKeys(ctx, s.keys.ConfigTenants())
 		strategy, services = p.Exists(ctx, s.keys.ConfigStrategy()), p.Exists(ctx, s.keys.ConfigServices())
 		for i, id := range nodeIDs {
-			nodes[i] = p.Exists(ctx, s.keys.NodeHold(id))
+			nodes[i] = p.Exists(ctx, s.keys.NodeCordon(id))
 		}
 		for i, name := range modelNames {
 			models[i] = p.HExists(ctx, s.keys.ModelLimits(name), "paused") // set_model_limits always writes it

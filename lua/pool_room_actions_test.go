@@ -58,7 +58,7 @@ func (d *poolRoom) actions() map[string]func(*rapid.T) {
 			m := pickOne(t, "node", d.machines)
 			m.hold.Cordoned = !m.hold.Cordoned
 			d.logf("%s: %v", m.ID, m.hold)
-			d.ok(d.s.HoldNode(context.Background(), m.ID, m.hold))
+			d.ok(d.s.CordonNode(context.Background(), m.ID, m.hold))
 		},
 		"mark":      mark,
 		"mark more": mark,

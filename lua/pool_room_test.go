@@ -33,7 +33,7 @@ type machine struct {
 	berth.NodeSpec
 	generation int64
 	running    bool
-	hold       lua.Hold
+	hold       lua.Cordon
 	beaten     time.Time
 }
 
@@ -280,7 +280,7 @@ func (d *poolRoom) sweepNodes() {
 func (d *poolRoom) lose() {
 	d.flush(d.t)
 	for _, m := range d.machines {
-		d.ok(d.s.HoldNode(context.Background(), m.ID, m.hold))
+		d.ok(d.s.CordonNode(context.Background(), m.ID, m.hold))
 	}
 	for _, e := range d.in(waits) {
 		d.place(e)
@@ -341,7 +341,7 @@ func (d *poolRoom) idle(listed bool) map[string]string {
 		return found
 	}
 	for _, m := range d.machines {
-		v, err := d.s.Redis().HMGet(context.Background(), d.s.Keys().Node(m.ID), "state", "hold", "unsure_until").Result()
+		v, err := d.s.Redis().HMGet(context.Background(), d.s.Keys().Node(m.ID), "state", "cordon", "unsure_until").Result()
 		d.ok(err)
 		unsure, _ := v[2].(string)
 		until, _ := strconv.ParseInt(unsure, 10, 64)
@@ -386,8 +386,8 @@ func (d *poolRoom) drain() {
 			d.restart(m)
 		}
 		if rapid.Bool().Draw(d.t, "uncordoned") {
-			m.hold = lua.Hold{}
-			d.ok(d.s.HoldNode(context.Background(), m.ID, m.hold))
+			m.hold = lua.Cordon{}
+			d.ok(d.s.CordonNode(context.Background(), m.ID, m.hold))
 		}
 	}
 	for _, e := range d.in(waits) {

@@ -24,7 +24,7 @@ if not (limits_of(ARGV[3]) and most and most >= 0) then return redis.error_reply
 call.reads = true
 local room = room_of(call, ARGV[2], ARGV[3])
 local why = redis.call('HMGET', room.stem .. 'limits', 'reason', 'cause')
-local entries = entries_of(room)
+local waiters = waiters_of(room)
 local used, total, queues, users, counts = {}, 0, {}, {}, {}
 for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.holders, '(' .. whole(call.now), '+inf')) do
   local queue = string.match(lease, '^[^/]+/([^/]+)/') or ''
@@ -32,7 +32,7 @@ for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.holders, '(' .. whole(ca
 end
 for queue, weight in pairs(WEIGHT) do
   local waiting = tonumber(redis.call('HGET', room.state, 'n:' .. queue) or '0')
-  waiting = waiting + tonumber(redis.call('HGET', entries.state, 'n:' .. queue) or '0')
+  waiting = waiting + tonumber(redis.call('HGET', waiters.state, 'n:' .. queue) or '0')
   local _, wait = estimate(room, queue, '')
   table.insert(queues, { queue, weight, used[queue] or 0, waiting, wait })
 end
@@ -42,11 +42,11 @@ local function most_in(key)
   for i = 1, #list, 2 do counts[list[i]] = (counts[list[i]] or 0) + tonumber(list[i + 1]) end
 end
 most_in(room.users)
-most_in(entries.users)
+most_in(waiters.users)
 for name, count in pairs(counts) do table.insert(users, { name, count }) end
 table.sort(users, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b[1] end)
 for i = #users, most + 1, -1 do table.remove(users, i) end
 return {
-  'OK', room.cap, room.rpm, room.tpm, total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', entries.waiting), stopped(room),
+  'OK', room.cap, room.rpm, room.tpm, total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', waiters.waiting), stopped(room),
   room.paused and 1 or 0, why[1] or '', whole(room.resumes > call.now and room.resumes or 0), why[2] or '', room.probing and 1 or 0, queues, users,
 }

@@ -44,38 +44,38 @@ func keysOf(rows []string) []string {
 	return keys
 }
 
-// Place is a place of a task in a queue.
-type Place struct {
+// Admitted is an admission of a task in a queue.
+type Admitted struct {
 	Task  string // text of its berth.TaskRef
 	Until time.Time
 }
 
-// QueuePlaces passes the places in a queue page by page, without order. A place may be passed twice.
-func (s *Scripts) QueuePlaces(ctx context.Context, queue berth.Queue, each func([]Place) error) error {
-	return scan(ctx, "places of "+string(queue), s.rdb.ZScan, s.keys.QueuePlaces(queue), func(members []string) error {
-		page := make([]Place, 0, len(members)/2)
+// QueueAdmissions passes the admissions in a queue page by page, without order. An admission may be passed twice.
+func (s *Scripts) QueueAdmissions(ctx context.Context, queue berth.Queue, each func([]Admitted) error) error {
+	return scan(ctx, "admissions of "+string(queue), s.rdb.ZScan, s.keys.QueueAdmissions(queue), func(members []string) error {
+		page := make([]Admitted, 0, len(members)/2)
 		for i := 0; i+1 < len(members); i += 2 { // members and scores, alternating
 			score, err := strconv.ParseFloat(members[i+1], 64)
 			if err != nil {
-				return fmt.Errorf("place in %s: %w", queue, err)
+				return fmt.Errorf("admission in %s: %w", queue, err)
 			}
-			page = append(page, Place{Task: members[i], Until: time.UnixMilli(int64(score))})
+			page = append(page, Admitted{Task: members[i], Until: time.UnixMilli(int64(score))})
 		}
 		return each(page)
 	})
 }
 
-// PlaceOf returns until when a task has a place in any of these queues; zero when it has none.
-func (s *Scripts) PlaceOf(ctx context.Context, task berth.TaskRef, queues []berth.Queue) (until time.Time, err error) {
+// AdmittedUntil returns until when a task is admitted to any of these queues; zero when it is not.
+func (s *Scripts) AdmittedUntil(ctx context.Context, task berth.TaskRef, queues []berth.Queue) (until time.Time, err error) {
 	scores := make([]*redis.FloatCmd, len(queues))
 	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, q := range queues {
-			scores[i] = p.ZScore(ctx, s.keys.QueuePlaces(q), task.String())
+			scores[i] = p.ZScore(ctx, s.keys.QueueAdmissions(q), task.String())
 		}
 		return nil
 	})
 	if err != nil && err != redis.Nil { //nolint:errorlint // a pipeline returns the first error as it is
-		return until, fmt.Errorf("read the place of a task: %w", err)
+		return until, fmt.Errorf("read the admissions of a task: %w", err)
 	}
 	for _, score := range scores {
 		if at := time.UnixMilli(int64(score.Val())); score.Val() > 0 && at.After(until) {
@@ -140,7 +140,7 @@ func (s *Scripts) LicensedNumbers(ctx context.Context, each func(numbers []strin
 	return scan(ctx, "licences", s.rdb.SScan, s.keys.Licences(), each)
 }
 
-// Leases passes the leases of Assign and SeizeNodeSlot page by page, without order. One may be passed twice, and may have expired.
+// Leases passes the leases of Assign and RestoreNodeSlot page by page, without order. One may be passed twice, and may have expired.
 func (s *Scripts) Leases(ctx context.Context, each func(leaseIDs []string) error) error {
 	return scan(ctx, "leases", s.rdb.HScan, s.keys.NodeLeases(), func(rows []string) error { return each(keysOf(rows)) })
 }
@@ -161,7 +161,7 @@ func (s *Scripts) HeldUntil(ctx context.Context, nodeID, leaseID string) (time.T
 type Member struct{ NodeID, Class string }
 
 // MembersWithoutNode passes the members of classes in which their nodes are not registered, without order. One may be passed twice.
-// Entries only in the index of places are not read.
+// Entries only in the index of locations are not read.
 func (s *Scripts) MembersWithoutNode(ctx context.Context, each func(Member) error) error {
 	return scan(ctx, "classes", s.rdb.HScan, s.keys.Classes(), func(rows []string) error {
 		for _, class := range keysOf(rows) {

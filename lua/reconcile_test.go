@@ -32,7 +32,7 @@ func TestReconcile_Lists_EverythingOnce(t *testing.T) {
 			require.NoError(t, s.Redis().SAdd(t.Context(), s.Keys().Licences(), numbers[i]).Err())
 		}
 		var placed []string
-		require.NoError(t, s.QueuePlaces(t.Context(), paidBatch, func(page []lua.Place) error {
+		require.NoError(t, s.QueueAdmissions(t.Context(), paidBatch, func(page []lua.Admitted) error {
 			for _, p := range page {
 				placed = append(placed, p.Task)
 				require.WithinDuration(t, time.Now().Add(time.Hour), p.Until, time.Minute)
@@ -40,10 +40,10 @@ func TestReconcile_Lists_EverythingOnce(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, tasks, sorted(placed))
-		until, err := s.PlaceOf(t.Context(), berth.TaskRef{UserID: g.user, TaskID: "t1"}, []berth.Queue{paidStream, paidBatch})
+		until, err := s.AdmittedUntil(t.Context(), berth.TaskRef{UserID: g.user, TaskID: "t1"}, []berth.Queue{paidStream, paidBatch})
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now().Add(time.Hour), until, time.Minute)
-		until, err = s.PlaceOf(t.Context(), berth.TaskRef{UserID: g.user, TaskID: "none"}, []berth.Queue{paidStream, paidBatch})
+		until, err = s.AdmittedUntil(t.Context(), berth.TaskRef{UserID: g.user, TaskID: "none"}, []berth.Queue{paidStream, paidBatch})
 		require.NoError(t, err)
 		require.Zero(t, until)
 
@@ -127,7 +127,7 @@ func TestReconcile_MemberWithoutNode_LeavesThePool(t *testing.T) {
 		require.Empty(t, unregistered())
 		require.Equal(t, berth.PoolCounts{Free: 1, Excluded: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
 		require.Equal(t, []string{"kept"}, rdb.ZRange(t.Context(), keys.ClassFree(classes[0]), 0, -1).Val())
-		require.Len(t, rdb.ZRange(t.Context(), keys.ClassPlaces(classes[0]), 0, -1).Val(), 1)
+		require.Len(t, rdb.ZRange(t.Context(), keys.ClassLocations(classes[0]), 0, -1).Val(), 1)
 		require.Equal(t, "kept", assign(t, s, "l3", lua.Choice{Strategy: berth.StrategyRoundRobin}).NodeID)
 
 		// The last entry of a class, which the pool leaves with it.
@@ -136,7 +136,7 @@ func TestReconcile_MemberWithoutNode_LeavesThePool(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeOK, code)
 		require.Equal(t, berth.PoolCounts{Excluded: map[berth.ExcludeReason]int{}}, counts(t, s, pair))
-		for _, key := range []string{keys.PoolClasses(pair), keys.ClassFree(classes[0]), keys.ClassPlaces(classes[0]), keys.ClassNodes(classes[0])} {
+		for _, key := range []string{keys.PoolClasses(pair), keys.ClassFree(classes[0]), keys.ClassLocations(classes[0]), keys.ClassNodes(classes[0])} {
 			require.Zero(t, rdb.Exists(t.Context(), key).Val(), key)
 		}
 		require.False(t, rdb.HExists(t.Context(), keys.Classes(), classes[0]).Val())

@@ -51,7 +51,7 @@ local function median(stem, pools)
   return nil
 end
 
-local key, hold_key, beats, suspects, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local key, cordon_key, beats, suspects, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local stem, id, kind, host, pid, started = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local hostname, zone, capabilities, slots, before = ARGV[7], ARGV[8], ARGV[9], tonumber(ARGV[10]), ARGV[11]
 local unsure, open_grace, known = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
@@ -75,8 +75,8 @@ else
 end
 
 local pools = pools_of(stem, kind, zone, capabilities)
-local hold = redis.call('HMGET', hold_key, 'cordoned', 'drain_until_ms')
-local held = hold[2] and 'draining' or hold[1] and 'cordoned' or ''
+local stored = redis.call('HMGET', cordon_key, 'cordoned', 'drain_until_ms')
+local cordon = stored[2] and 'draining' or stored[1] and 'cordoned' or ''
 if code == 'OK' then
   if not node then
     node = { id = id, stem = stem, key = key, slots = stem .. 'node:slots:' .. id, out = '', class = '', zone = zone, host = hostname }
@@ -90,7 +90,7 @@ if code == 'OK' then
     'unsure_until', whole(node.unsure))
 end
 if node.zone ~= zone or node.host ~= hostname then
-  move(stem, node, {}, 0, now) -- its place has changed
+  move(stem, node, {}, 0, now) -- its location has changed
 end
 local counted_before = code == 'EXISTS' and registered.capabilities or ''
 write_spec(stem, id, {
@@ -104,7 +104,7 @@ end
 redis.call('HSET', key, 'node_id', id, 'kind', kind, 'generation', whole(generation),
   'host', host, 'pid', pid, 'started_at_ms', started, 'hostname', hostname, 'zone', zone,
   'capability_lines', capabilities, 'max_concurrent_jobs', whole(slots), 'state', 'ready', 'online', '1',
-  'hold', held, 'last_heartbeat_ms', whole(now), 'updated_at_ms', whole(now), 'refreshed_at_ms', whole(now),
+  'cordon', cordon, 'last_heartbeat_ms', whole(now), 'updated_at_ms', whole(now), 'refreshed_at_ms', whole(now),
   'client_url', ARGV[16], 'key_id', ARGV[17], 'service_lines', ARGV[18])
 redis.call('HSETNX', key, 'registered_at_ms', whole(now))
 redis.call('EXPIRE', key, LIFETIME)
@@ -112,7 +112,7 @@ redis.call('HDEL', key, 'departure')
 redis.call('ZADD', beats, whole(now), id)
 redis.call('ZREM', suspects, id)
 redis.call('ZREM', dead, id)
-node.generation, node.state, node.hold, node.max, node.zone, node.host = whole(generation), 'ready', held, slots, zone, hostname
+node.generation, node.state, node.cordon, node.max, node.zone, node.host = whole(generation), 'ready', cordon, slots, zone, hostname
 count_capabilities(stem, counted_before, '-1')
 count_capabilities(stem, capabilities, '1')
 remember_capabilities(stem, capabilities, now)
@@ -121,12 +121,12 @@ local leases = purge(stem, node, now)
 settle(stem, node, leases)
 redis.call('HSET', key, 'unavailable_until', whole(remark(stem, node, now))) -- marks outlast registrations
 move(stem, node, pools, leases, now)
-if hold[2] then redis.call('ZADD', stem .. 'node:draining', hold[2], id) end
+if stored[2] then redis.call('ZADD', stem .. 'node:draining', stored[2], id) end
 if ARGV[12] == '1' then notify(stem, node, now, 'registered') end
 if code == 'OK' then
   write_load(stem, node, leases, now, '0\n\n0\n0\n0\n0')
   redis.call('EXPIRE', stem .. 'node:loads', LIFETIME)
 end
 -- include announce
-announce(stem, id, code == 'OK' and (held ~= '' and held or 'ready') or nil)
+announce(stem, id, code == 'OK' and (cordon ~= '' and cordon or 'ready') or nil)
 return { code, whole(generation), table.concat(pools, '\n'), serve_waiters(stem, node, now, open_grace, known) }

@@ -13,7 +13,7 @@
 -- Returns {code, count, next, promotions}:
 --   RELEASED  none of the leases holds or waits; count: how many held a slot and had not expired;
 --             next: ms until a slot may become free without a notification, such as by an unclaimed grant; 0 when no
---             lease waits; promotions: see include entries
+--             lease waits; promotions: see include model_waiters
 
 -- include room
 

@@ -1,6 +1,6 @@
 -- renew_slots: renew all leases of one process, held and waiting, of all models, in one call. An expired holder is lost,
 -- unless Redis may have lost its lease: within the grace it is restored. A waiter that was granted a slot claims it,
--- except in the grace; one that Redis does not know enters the room again at the place it had.
+-- except in the grace; one that Redis does not know enters the room again at the position it had.
 --
 -- KEYS[1] guard
 -- ARGV[1] prefix of the keys
@@ -8,13 +8,13 @@
 -- ARGV[3] time in ms within which a grant has to be claimed
 -- ARGV[4] last epoch of the guard that the caller has seen
 -- then for each model: model, limits (see limits_of in include room), number of holders, number of waiters, the holders'
--- lease ids, and for each waiter its lease id and its place (empty for a new one)
+-- lease ids, and for each waiter its lease id and its ticket (empty for a new one)
 --
--- Returns {code, now, models, promotions}: code is RENEWED, now Redis's clock in ms, promotions see include entries; per model
+-- Returns {code, now, models, promotions}: code is RENEWED, now Redis's clock in ms, promotions see include model_waiters; per model
 -- {next, holders, waiters}:
 --   next     ms until a slot may become free without a notification, 0 when no lease waits
 --   holders  for each HELD (renewed or restored) or LOST
---   waiters  for each {code, position, place} as returned by acquire_slot: HELD, GRANTED or WAITING
+--   waiters  for each {code, position, ticket} as returned by acquire_slot: HELD, GRANTED or WAITING
 
 -- include room
 
@@ -31,8 +31,8 @@ while readable and ARGV[at] do
     at = at + 1
   end
   for _ = 1, readable and waits or 0 do
-    readable = readable and ARGV[at + 1] and is_lease(ARGV[at]) and parse_place(ARGV[at + 1])
-    table.insert(m.waits, { lease = ARGV[at], place = ARGV[at + 1] })
+    readable = readable and ARGV[at + 1] and is_lease(ARGV[at]) and parse_ticket(ARGV[at + 1])
+    table.insert(m.waits, { lease = ARGV[at], ticket = ARGV[at + 1] })
     at = at + 2
   end
   table.insert(models, m)
@@ -61,7 +61,7 @@ for _, m in ipairs(models) do
       hold(room, w.lease, user, call.now + call.ttl)
       claimed[w.lease] = true
     else
-      join(room, w.lease, w.place)
+      join(room, w.lease, w.ticket)
       room.mine[w.lease] = true
     end
   end

@@ -349,7 +349,7 @@ func TestRoom_UserWithFewCalls_ServedFirst(t *testing.T) {
 			h.arrive("m", paidStream, u, 20)
 		}
 		for i := range 5 {
-			for range 8 + i { // at any place between the users
+			for range 8 + i { // at any position between the users
 				h.next("m", h.holders("m")[0])
 			}
 			h.arrive("m", paidStream, "rare", 1)
@@ -380,7 +380,7 @@ func TestReleaseSlot_WaiterCancelled_UserKeepsShare(t *testing.T) {
 }
 
 // lostRoom serves some waiters of three users in two queues, lets the room be changed, and returns the order in which the others
-// are served. Waiters keep their places as their process does.
+// are served. Waiters keep their tickets as their process does.
 func lostRoom(t *testing.T, s *lua.Scripts, change func(h *hall, renew func())) (order []string) {
 	t.Helper()
 	h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
@@ -393,7 +393,7 @@ func lostRoom(t *testing.T, s *lua.Scripts, change func(h *hall, renew func())) 
 	mine := lua.ModelLeases{Model: "m", Limits: h.limits, Holders: h.holders("m")}
 	for _, l := range all {
 		if s.Redis().ZScore(t.Context(), s.Keys().ModelWaiting("m"), l).Err() == nil {
-			mine.Waiters = append(mine.Waiters, lua.Waiter{Lease: l})
+			mine.Waiters = append(mine.Waiters, lua.WaitingLease{Lease: l})
 		}
 	}
 	require.Len(t, mine.Waiters, 9)
@@ -403,7 +403,7 @@ func lostRoom(t *testing.T, s *lua.Scripts, change func(h *hall, renew func())) 
 		require.Equal(t, []string{lua.SlotHeld}, out[0].Holders)
 		for i, r := range out[0].Waiters {
 			require.Equal(t, lua.SlotWaiting, r.Code)
-			mine.Waiters[i].Place = r.Place
+			mine.Waiters[i].Ticket = r.Ticket
 		}
 	}
 	renew()
@@ -486,7 +486,7 @@ func fill(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int) {
 		m := lua.ModelLeases{Model: "m", Limits: limits}
 		for i := from; i < min(n, from+batch); i++ {
 			q := berth.Queues()[i%len(berth.Queues())]
-			m.Waiters = append(m.Waiters, lua.Waiter{Lease: lease(q, fmt.Sprintf("user%d", i%(n/10)), 1_000_000+n+i)})
+			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: lease(q, fmt.Sprintf("user%d", i%(n/10)), 1_000_000+n+i)})
 		}
 		_, _, err := s.RenewSlots(t.Context(), longTimes, []lua.ModelLeases{m})
 		require.NoError(t, err)
@@ -636,7 +636,7 @@ func TestSlotScripts_UnreadableArgument_Refused(t *testing.T) {
 		ctx, limits := t.Context(), lua.ModelLimits{Cap: 1}
 		_, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: limits, Lease: "p/x", Times: slotTimes})
 		require.ErrorContains(t, err, "unreadable")
-		_, err = s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: limits, Lease: full("p/x"), Place: "7", Times: slotTimes})
+		_, err = s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: limits, Lease: full("p/x"), Ticket: "7", Times: slotTimes})
 		require.ErrorContains(t, err, "unreadable")
 		_, _, err = s.ReleaseSlot(ctx, "m", limits, slotTimes, "x")
 		require.ErrorContains(t, err, "unreadable")

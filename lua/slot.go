@@ -67,8 +67,8 @@ type SlotCall struct {
 	Model  string
 	Limits ModelLimits
 	Lease  string // see Lease
-	Place  string // what SlotReply had for the lease before, empty for a new one
-	Entry  string // of the task that requests the slot, see Entry; it ends. Empty for none
+	Ticket string // what SlotReply had for the lease before, empty for a new one
+	Waiter string // of the task that requests the slot, see ModelWaiter; it ends. Empty for none
 	Times  SlotTimes
 }
 
@@ -76,7 +76,7 @@ type SlotCall struct {
 type SlotReply struct {
 	Code     string // SlotHeld, SlotGranted or SlotWaiting
 	Position int    // estimated number of leases that are served before it; waiting only
-	Place    string // to pass when it enters the room again: it keeps its place; waiting only
+	Ticket   string // to pass when it enters the room again, to keep its position; waiting only
 	// Next is the time until a slot may become free without a notification, such as by the expiry of a dead holder's
 	// lease: a waiter renews then. 0 when no lease waits. Not set in the replies of RenewSlots.
 	Next time.Duration
@@ -90,7 +90,7 @@ func (s *Scripts) slotArgs(t SlotTimes, more ...any) []any {
 
 // AcquireSlot takes a slot, claims a granted one, or enters the room. Idempotent by lease id.
 func (s *Scripts) AcquireSlot(ctx context.Context, c SlotCall) (SlotReply, error) {
-	res := s.call(ctx, "acquire_slot", []string{s.keys.Guard()}, s.slotArgs(c.Times, c.Model, c.Limits.arg(), c.Lease, c.Place, c.Entry)...)
+	res := s.call(ctx, "acquire_slot", []string{s.keys.Guard()}, s.slotArgs(c.Times, c.Model, c.Limits.arg(), c.Lease, c.Ticket, c.Waiter)...)
 	r := slotReply(res)
 	r.Next, r.Now = res.duration(), res.wide()
 	s.promoted(res)
@@ -115,13 +115,13 @@ type ModelLeases struct {
 	Model   string
 	Limits  ModelLimits
 	Holders []string
-	Waiters []Waiter // in the order in which new ones enter the room
+	Waiters []WaitingLease // in the order in which new ones enter the room
 }
 
-// Waiter is a lease that waits, with its place (empty: none yet).
-type Waiter struct {
-	Lease string
-	Place string
+// WaitingLease is a lease that waits, with its ticket (empty: none yet).
+type WaitingLease struct {
+	Lease  string
+	Ticket string
 }
 
 // ModelRenewal is the result for a ModelLeases, entry by entry.
@@ -132,7 +132,7 @@ type ModelRenewal struct {
 }
 
 // RenewSlots renews all leases of a process, of all models, in one call: it renews holders, claims grants and keeps the
-// places of waiters. now is Redis's clock in ms. An expired holder is lost, except in the grace after Redis lost data or
+// tickets of waiters. now is Redis's clock in ms. An expired holder is lost, except in the grace after Redis lost data or
 // was replaced: then it is restored. A call without models opens that grace, if it is due.
 func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLeases) (now int64, out []ModelRenewal, err error) {
 	args := s.slotArgs(t)
@@ -140,7 +140,7 @@ func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLea
 		args = append(args, m.Model, m.Limits.arg(), len(m.Holders), len(m.Waiters))
 		args = with(args, m.Holders...)
 		for _, w := range m.Waiters {
-			args = append(args, w.Lease, w.Place)
+			args = append(args, w.Lease, w.Ticket)
 		}
 	}
 	r := s.call(ctx, "renew_slots", []string{s.keys.Guard()}, args...)
@@ -168,7 +168,7 @@ func (s *Scripts) MarkNew(ctx context.Context) (string, error) {
 type Grant struct {
 	Model   string
 	Lease   string
-	Place   string // see SlotCall
+	Ticket  string // see SlotCall
 	Expires int64  // Redis's clock in ms; a grant that is not claimed by then goes to the next waiter
 	Epoch   int64  // of the guard of the Redis that granted it
 }
@@ -191,12 +191,12 @@ func ParseGrant(payload string) (Grant, error) {
 	if err != nil {
 		return Grant{}, fmt.Errorf("epoch of wake message: %w", err)
 	}
-	return Grant{Place: f[0], Expires: expires, Epoch: epoch, Model: f[3], Lease: f[4]}, nil
+	return Grant{Ticket: f[0], Expires: expires, Epoch: epoch, Model: f[3], Lease: f[4]}, nil
 }
 
-// slotReply reads the code, position and place of a lease.
+// slotReply reads the code, position and ticket of a lease.
 func slotReply(r *reply) SlotReply {
-	return SlotReply{Code: r.text(), Position: int(r.number()), Place: r.text()}
+	return SlotReply{Code: r.text(), Position: int(r.number()), Ticket: r.text()}
 }
 
 func modelRenewal(r *reply) (m ModelRenewal) {

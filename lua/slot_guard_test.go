@@ -93,7 +93,7 @@ func TestAcquireSlot_CounterLost_OrderIncreases(t *testing.T) {
 			if i == 25 {
 				require.NoError(t, s.Redis().Del(t.Context(), s.Keys().ModelState("m")).Err())
 			}
-			order, _, _ := strings.Cut(acquire(t, s, "p/"+strconv.Itoa(i), 0, 0).Place, "/")
+			order, _, _ := strings.Cut(acquire(t, s, "p/"+strconv.Itoa(i), 0, 0).Ticket, "/")
 			n, err := strconv.ParseInt(order, 10, 64)
 			require.NoError(t, err)
 			require.Greater(t, n, last)
@@ -140,7 +140,7 @@ func TestSlotGrace_ReplacedMasterGrantedSlot_WaiterDoesNotClaim(t *testing.T) {
 	claims := map[string]func(t *testing.T, s *lua.Scripts) (code string){
 		"acquire": func(t *testing.T, s *lua.Scripts) string { return acquire(t, s, "q/waiter", 1, 0).Code },
 		"renew": func(t *testing.T, s *lua.Scripts) string {
-			_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.Waiter{{Lease: full("q/waiter")}}}})
+			_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.WaitingLease{{Lease: full("q/waiter")}}}})
 			require.NoError(t, err)
 			return out[0].Waiters[0].Code
 		},

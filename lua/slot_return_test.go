@@ -110,7 +110,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 		before  modelState
 		mine    lua.ModelLeases
 		holders []string
-		waiters []lua.SlotReply // Place is not compared
+		waiters []lua.SlotReply // Ticket is not compared
 		next    int64
 		after   modelState
 		woken   []string
@@ -127,7 +127,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				waiters: map[string]int64{"p/a": 5, "q/y": 7, "p/b": 9},
 				waiting: rows{"p/a": keep(500), "q/y": keep(30000), "p/b": keep(500)},
 			},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.Waiter{{Lease: full("p/a"), Place: place(5)}, {Lease: full("p/b"), Place: place(9)}}},
+			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}, {Lease: full("p/b"), Ticket: ticket(9)}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotWaiting}, {Code: lua.SlotWaiting, Position: 2}},
 			next:    20000,
 			after: modelState{
@@ -138,7 +138,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 		},
 		"a granted waiter claims its slot": {
 			before:  modelState{holders: rows{"p/a": keep(grantMs)}},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.Waiter{{Lease: full("p/a"), Place: place(5)}}},
+			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotHeld}},
 			after:   modelState{holders: rows{"p/a": fresh(ttlMs)}},
 		},
@@ -148,7 +148,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				waiters: map[string]int64{"q/y": 5, "p/a": 7, "p/b": 9},
 				waiting: rows{"q/y": keep(30000), "p/a": keep(500), "p/b": keep(500)},
 			},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 2}, Waiters: []lua.Waiter{{Lease: full("p/a"), Place: place(7)}, {Lease: full("p/b"), Place: place(9)}}},
+			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 2}, Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(7)}, {Lease: full("p/b"), Ticket: ticket(9)}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotGranted}, {Code: lua.SlotWaiting}},
 			next:    grantMs, woken: []string{"q/y"},
 			after: modelState{
@@ -156,12 +156,12 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				waiters: map[string]int64{"p/b": 9}, waiting: rows{"p/b": fresh(interestMs)},
 			},
 		},
-		"an expired grant enters the queue again at its place": {
+		"an expired grant enters the queue again at its position": {
 			before: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.Waiter{{Lease: full("p/a"), Place: place(5)}, {Lease: full("p/b")}}},
+			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}, {Lease: full("p/b")}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotWaiting}, {Code: lua.SlotWaiting, Position: 2}},
 			next:    20000,
 			after: modelState{
@@ -190,8 +190,8 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				require.LessOrEqual(t, now, to)
 				require.Equal(t, c.holders, out[0].Holders)
 				for i := range out[0].Waiters {
-					require.Equal(t, out[0].Waiters[i].Code == lua.SlotWaiting, out[0].Waiters[i].Place != "")
-					out[0].Waiters[i].Place = ""
+					require.Equal(t, out[0].Waiters[i].Code == lua.SlotWaiting, out[0].Waiters[i].Ticket != "")
+					out[0].Waiters[i].Ticket = ""
 				}
 				require.Equal(t, c.waiters, out[0].Waiters)
 				require.InDelta(t, float64(c.next), float64(out[0].Next.Milliseconds()), float64(to-seeded))
@@ -210,7 +210,7 @@ func TestRenewSlots_ManyWaiters_KeepsCallOrder(t *testing.T) {
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		m := lua.ModelLeases{Model: "m", Limits: lua.ModelLimits{Cap: 10}}
 		for i := range 600 {
-			m.Waiters = append(m.Waiters, lua.Waiter{Lease: full("p/" + strconv.Itoa(i))})
+			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: full("p/" + strconv.Itoa(i))})
 		}
 		_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{m})
 		require.NoError(t, err)

@@ -115,8 +115,8 @@ const (
 	slotUser  = "u"
 )
 
-// place returns the place of a lease with an order of arrival.
-func place(order int64) string {
+// ticket returns the ticket of a lease with an order of arrival.
+func ticket(order int64) string {
 	if order == 0 {
 		return ""
 	}
@@ -127,7 +127,7 @@ func seed(t *testing.T, s *lua.Scripts, model string, r modelState) (at int64) {
 	t.Helper()
 	m := lua.ModelLeases{Model: model} // without slots, so that none is granted
 	for lease, order := range r.waiters {
-		m.Waiters = append(m.Waiters, lua.Waiter{Lease: full(lease), Place: place(order)})
+		m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: full(lease), Ticket: ticket(order)})
 	}
 	_, _, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{m})
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func processOf(lease string) string {
 func acquire(t *testing.T, s *lua.Scripts, lease string, slots int, order int64) lua.SlotReply {
 	t.Helper()
 	r, err := s.AcquireSlot(t.Context(), lua.SlotCall{
-		Model: "m", Limits: lua.ModelLimits{Cap: slots}, Lease: full(lease), Place: place(order), Times: slotTimes,
+		Model: "m", Limits: lua.ModelLimits{Cap: slots}, Lease: full(lease), Ticket: ticket(order), Times: slotTimes,
 	})
 	require.NoError(t, err)
 	return r
@@ -280,7 +280,7 @@ func TestAcquireSlot_ModelState_DecidesGrantOrWait(t *testing.T) {
 				waiting: rows{"q/y": keep(30000), "p/me": fresh(interestMs)},
 			},
 		},
-		"a repeated call keeps the place": {
+		"a repeated call keeps the position": {
 			before: modelState{
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"p/me": 5, "q/y": 7}, waiting: rows{"p/me": keep(200), "q/y": keep(30000)},
@@ -312,7 +312,7 @@ func TestAcquireSlot_ModelState_DecidesGrantOrWait(t *testing.T) {
 			slots:  1, code: lua.SlotGranted,
 			after: modelState{holders: rows{"p/me": fresh(ttlMs)}},
 		},
-		"an expired grant: the lease keeps its place": {
+		"an expired grant: the lease keeps its position": {
 			before: modelState{
 				holders: rows{"p/me": keep(0), "q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7, "q/z": 9}, waiting: rows{"q/y": keep(30000), "q/z": keep(30000)},
@@ -367,7 +367,7 @@ func TestAcquireSlot_ModelState_DecidesGrantOrWait(t *testing.T) {
 				to := redisMs(t, s)
 				require.Equal(t, c.code, r.Code)
 				require.Equal(t, c.position, r.Position)
-				require.Equal(t, r.Code == lua.SlotWaiting, r.Place != "")
+				require.Equal(t, r.Code == lua.SlotWaiting, r.Ticket != "")
 				require.InDelta(t, float64(c.next), float64(r.Next.Milliseconds()), float64(to-seeded))
 				require.GreaterOrEqual(t, r.Now, from)
 				require.LessOrEqual(t, r.Now, to)

@@ -298,11 +298,11 @@ func followModel(t *testing.T, rdb *redis.Client, rnd *rand.Rand, strategy berth
 				}
 			case op == 2:
 				reason := []berth.ExcludeReason{berth.ExcludeCordoned, berth.ExcludeDraining, "", ""}[rnd.IntN(4)]
-				h := lua.Hold{Cordoned: reason == berth.ExcludeCordoned}
+				h := lua.Cordon{Cordoned: reason == berth.ExcludeCordoned}
 				if reason == berth.ExcludeDraining {
 					h.Drain = time.Hour
 				}
-				require.NoError(t, s.HoldNode(ctx, r.id, h))
+				require.NoError(t, s.CordonNode(ctx, r.id, h))
 				r.hold = reason
 			case op == 3:
 				r.unavailable = !r.unavailable
@@ -474,7 +474,7 @@ func TestRoundRobin_PoolsShareNodes_EachSharesEvenly(t *testing.T) {
 				_, err := s.ReleaseNodeSlot(t.Context(), d.NodeID, lease)
 				require.NoError(t, err)
 			}
-			require.ElementsMatch(t, append(before, s.Keys().PoolTurn("a"), s.Keys().PoolTurn("b")), keys())
+			require.ElementsMatch(t, append(before, s.Keys().PoolRotation("a"), s.Keys().PoolRotation("b")), keys())
 		})
 	}
 }

@@ -220,14 +220,14 @@ func TestDispatchJob_AffinityLost_RestoresIt(t *testing.T) {
 		require.Equal(t, "t1", current)
 
 		// A node that cannot take the job is a miss, but is restored: the affinity was already written.
-		err = s.HoldNode(t.Context(), "a", lua.Hold{Cordoned: true})
+		err = s.CordonNode(t.Context(), "a", lua.Cordon{Cordoned: true})
 		require.NoError(t, err)
 		loseData()
 		third := dispatch(t, s, job("t1", 3, affinityNode("a")))
 		require.Equal(t, berth.AffinityMiss, third.Affinity)
 		require.Equal(t, berth.ExcludeCordoned, third.Missed)
 		require.Equal(t, map[string]string{"affinity_node_id": "a"}, affinityOf(t, s, "t1"))
-		err = s.HoldNode(t.Context(), "a", lua.Hold{})
+		err = s.CordonNode(t.Context(), "a", lua.Cordon{})
 		require.NoError(t, err)
 
 		require.Equal(t, "a", dispatch(t, s, job("t1", 4, affinityNode("b"))).NodeID, "the node stored in Redis takes precedence")

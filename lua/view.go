@@ -47,14 +47,14 @@ func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]bert
 	classes := map[string][]string{} // nodes by class
 	for batch := range slices.Chunk(ids, readBatch) {
 		rows := make([]*redis.MapStringStringCmd, len(batch))
-		holds := make([]*redis.MapStringStringCmd, len(batch))
+		cordons := make([]*redis.MapStringStringCmd, len(batch))
 		leases := make([]*redis.IntCmd, len(batch))
 		var briefs *redis.SliceCmd
 		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 			briefs = p.HMGet(ctx, s.keys.NodeBriefs(), batch...)
 			for i, id := range batch {
 				rows[i] = p.HGetAll(ctx, s.keys.Node(id))
-				holds[i] = p.HGetAll(ctx, s.keys.NodeHold(id))
+				cordons[i] = p.HGetAll(ctx, s.keys.NodeCordon(id))
 				leases[i] = p.ZCard(ctx, s.keys.NodeSlots(id))
 			}
 			return nil
@@ -66,7 +66,7 @@ func (s *Scripts) ReadNodes(ctx context.Context, ids ...string) (map[string]bert
 			if f := rows[i].Val(); f["generation"] != "" {
 				row, _ := briefs.Val()[i].(string)
 				excluded, class := brief(row)
-				out[id] = nodeOf(id, f, holds[i].Val(), excluded, int(leases[i].Val()))
+				out[id] = nodeOf(id, f, cordons[i].Val(), excluded, int(leases[i].Val()))
 				if class != "" {
 					classes[class] = append(classes[class], id)
 				}
@@ -174,7 +174,7 @@ func (s *Scripts) SampleNodes(ctx context.Context) (map[string]NodeSample, error
 	}
 }
 
-func nodeOf(id string, f, hold map[string]string, excluded berth.ExcludeReason, leases int) berth.Node {
+func nodeOf(id string, f, cordon map[string]string, excluded berth.ExcludeReason, leases int) berth.Node {
 	return berth.Node{
 		NodeSpec: berth.NodeSpec{
 			ID: id, Kind: berth.NodeKind(f["kind"]),
@@ -185,7 +185,7 @@ func nodeOf(id string, f, hold map[string]string, excluded berth.ExcludeReason, 
 			ClientURL:         f["client_url"], KeyID: f["key_id"],
 		},
 		Generation: number(f["generation"]), State: berth.NodeState(f["state"]), Excluded: excluded,
-		Cordoned: hold["cordoned"] == "1", DrainUntil: msTime(hold["drain_until_ms"]),
+		Cordoned: cordon["cordoned"] == "1", DrainUntil: msTime(cordon["drain_until_ms"]),
 		Load: berth.NodeLoad{
 			CPUUsage: float(f["cpu_usage"]), GPUUsage: maybe(f["gpu_usage"]), MemoryUsage: float(f["memory_usage"]),
 			CurrentJobs: int(number(f["current_jobs"])), ActiveWorkflows: int(number(f["active_workflows"])),

@@ -39,7 +39,7 @@ func (s *stack) holdCalls() (calls chan chan struct{}) {
 	return calls
 }
 
-// The acceptance test of the design document: a queue with two places refuses the third task; with one slot the second task
+// The acceptance test of the design document: a queue of two tasks refuses the third task; with one slot the second task
 // starts only after the first has released it; the counter of the queue goes 2, 1, 0.
 func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T29
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T2
 	}
 	rdb := s.redis()
 	counter := func() int64 {
-		n, err := rdb.ZCard(t.Context(), lua.Keys{}.QueuePlaces(queue)).Result()
+		n, err := rdb.ZCard(t.Context(), lua.Keys{}.QueueAdmissions(queue)).Result()
 		require.NoError(t, err)
 		return n
 	}
@@ -94,7 +94,7 @@ func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T2
 	require.Equal(t, berth.EventDone, watch(t, c, two.TaskID, nil).last.Type)
 	require.Zero(t, counter())
 	s.noSlotHeld()
-	n, err := rdb.ZCard(t.Context(), lua.Keys{}.UserPlaces("carol", "career")).Result()
+	n, err := rdb.ZCard(t.Context(), lua.Keys{}.UserAdmissions("carol", "career")).Result()
 	require.NoError(t, err)
 	require.Zero(t, n)
 
@@ -104,8 +104,8 @@ func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T2
 	require.Equal(t, berth.EventDone, watch(t, c, three.TaskID, nil).last.Type)
 }
 
-// A task has one place, in the queue of its current step, and none after it was cancelled.
-func TestTask_Chain_PlaceFollowsItsStep(t *testing.T) { // T5
+// A task has one admission, to the queue of its current step, and none after it was cancelled.
+func TestTask_Chain_AdmissionFollowsItsStep(t *testing.T) { // T5
 	t.Parallel()
 	s := newStack(t)
 	calls := s.holdCalls()
@@ -115,9 +115,9 @@ func TestTask_Chain_PlaceFollowsItsStep(t *testing.T) { // T5
 		Variables: map[string]any{"jobText": "We look for a Go developer.", "resume": "I write Go."},
 	}, "")
 	require.NoError(t, err)
-	places := func() (queues []berth.Queue) {
+	admitted := func() (queues []berth.Queue) {
 		for _, q := range berth.Queues() {
-			n, err := rdb.ZCard(t.Context(), lua.Keys{}.QueuePlaces(q)).Result()
+			n, err := rdb.ZCard(t.Context(), lua.Keys{}.QueueAdmissions(q)).Result()
 			require.NoError(t, err)
 			for range n {
 				queues = append(queues, q)
@@ -126,14 +126,14 @@ func TestTask_Chain_PlaceFollowsItsStep(t *testing.T) { // T5
 		return queues
 	}
 	first := <-calls
-	require.Equal(t, []berth.Queue{acc.Queue}, places())
+	require.Equal(t, []berth.Queue{acc.Queue}, admitted())
 	close(first)
 	<-calls // of the next step
-	require.Equal(t, []berth.Queue{berth.QueueFor(acc.Tier, berth.ModeStream)}, places())
+	require.Equal(t, []berth.Queue{berth.QueueFor(acc.Tier, berth.ModeStream)}, admitted())
 	require.NoError(t, c.Cancel(t.Context(), acc.TaskID))
 	require.Equal(t, berth.EventError, watch(t, c, acc.TaskID, nil).last.Type)
-	require.Empty(t, places())
-	n, err := rdb.Exists(t.Context(), lua.Keys{}.UserPlaces("alice", "career")).Result()
+	require.Empty(t, admitted())
+	n, err := rdb.Exists(t.Context(), lua.Keys{}.UserAdmissions("alice", "career")).Result()
 	require.NoError(t, err)
 	require.Zero(t, n)
 }

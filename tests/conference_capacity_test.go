@@ -33,7 +33,7 @@ func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 		return nodes[id]
 	}
 	seize := func(id string, ttl time.Duration) {
-		code, err := scripts.SeizeNodeSlot(t.Context(), berth.Assignment{
+		code, err := scripts.RestoreNodeSlot(t.Context(), berth.Assignment{
 			LeaseID: "of another", NodeID: id, Generation: look(id).Generation, PoolID: berth.CapabilityConference,
 		}, ttl)
 		require.NoError(t, err)

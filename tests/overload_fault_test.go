@@ -330,10 +330,10 @@ func overloaded(t *testing.T, users, factor int) {
 	o.noSlotHeld()
 	rdb := o.redis()
 	for _, q := range berth.Queues() {
-		o.eventually("the places of "+string(q)+" to be free", func() bool {
+		o.eventually("the admissions of "+string(q)+" to be free", func() bool {
 			now, err := rdb.Time(t.Context()).Result()
 			require.NoError(t, err)
-			n, err := rdb.ZCount(t.Context(), lua.Keys{}.QueuePlaces(q), strconv.FormatInt(now.UnixMilli(), 10), "+inf").Result()
+			n, err := rdb.ZCount(t.Context(), lua.Keys{}.QueueAdmissions(q), strconv.FormatInt(now.UnixMilli(), 10), "+inf").Result()
 			return err == nil && n == 0
 		})
 	}

@@ -237,7 +237,7 @@ func TestReconcile_OlderDatabaseRestored_TaskCompletesWithOneCharge(t *testing.T
 	})
 }
 
-func TestReconcile_StreamPlaceAndBalanceDiffer_Corrected(t *testing.T) { // B4
+func TestReconcile_StreamAdmissionAndBalanceDiffer_Corrected(t *testing.T) { // B4
 	bothModes(t, func(t *testing.T, mode option) {
 		s := newStack(t, mode, reconciling())
 		c := s.user("alice")
@@ -257,19 +257,19 @@ func TestReconcile_StreamPlaceAndBalanceDiffer_Corrected(t *testing.T) { // B4
 		s.repaired(berth.RuleStreamWithoutRun, alices(acc.TaskID))
 		require.Equal(t, 1, watch(t, c, acc.TaskID, nil).count(berth.EventDone))
 
-		place := keys.QueuePlaces(berth.QueueFor(berth.TierPaid, berth.ModeBatch))
+		admitted := keys.QueueAdmissions(berth.QueueFor(berth.TierPaid, berth.ModeBatch))
 		until := float64(time.Now().Add(time.Hour).UnixMilli())
-		require.NoError(t, rdb.ZAdd(t.Context(), place, redis.Z{Score: until, Member: "alice:" + acc.TaskID}).Err())
+		require.NoError(t, rdb.ZAdd(t.Context(), admitted, redis.Z{Score: until, Member: "alice:" + acc.TaskID}).Err())
 		s.execute(`UPDATE accounts SET credits = credits + 7 WHERE user_id = 'alice'`)
 		dry := s.fullPass(true)
 		require.Equal(t, []berth.ReconcileCount{
-			{Rule: berth.RulePlaceWithoutTask, Found: 1, Held: 1}, {Rule: berth.RuleBalance, Found: 1, Held: 1},
+			{Rule: berth.RuleAdmissionWithoutTask, Found: 1, Held: 1}, {Rule: berth.RuleBalance, Found: 1, Held: 1},
 		}, dry.Counts)
 		s.saveRun("reconcile-found", workflows.ReconcileRequestID, dry.ID)
-		require.Equal(t, int64(1), rdb.ZCard(t.Context(), place).Val(), "a dry run changes nothing")
+		require.Equal(t, int64(1), rdb.ZCard(t.Context(), admitted).Val(), "a dry run changes nothing")
 		out := s.start("berth", []string{"reconcile"}, []string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("op", "operator")})
-		s.awaitOutput(out, `2 differences found, 2 repaired, 0 left\n.*place-without-task task:alice:`)
-		require.Zero(t, rdb.ZCard(t.Context(), place).Val())
+		s.awaitOutput(out, `2 differences found, 2 repaired, 0 left\n.*admission-without-task task:alice:`)
+		require.Zero(t, rdb.ZCard(t.Context(), admitted).Val())
 		after, err := c.Account(t.Context(), "")
 		require.NoError(t, err)
 		require.Equal(t, account, after)

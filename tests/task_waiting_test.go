@@ -106,7 +106,7 @@ const moreThanAhead = 130
 
 // inWorkflows returns how many tasks wait in their workflows.
 func (s *stack) inWorkflows() int {
-	n, err := s.redis().ZCard(s.tb.Context(), lua.Keys{}.ModelEntries("deepseek-chat")).Result()
+	n, err := s.redis().ZCard(s.tb.Context(), lua.Keys{}.ModelWaiters("deepseek-chat")).Result()
 	require.NoError(s.tb, err)
 	return int(n)
 }

@@ -128,7 +128,7 @@ type EndInput struct {
 type WithdrawInput struct {
 	berth.TaskRef
 	RequestHash string `json:"requestHash"`
-	// ServiceID and Queues are those in which the submission reserved a place.
+	// ServiceID and Queues are those to which the submission was admitted.
 	ServiceID string        `json:"serviceId,omitempty"`
 	Queues    []berth.Queue `json:"queues,omitempty"`
 }
@@ -267,7 +267,7 @@ func (t *task) remove(ctx workflow.Context) error {
 func (t *task) steps(ctx workflow.Context) error {
 	entered := t.accepted.Entered
 	for i, step := range t.in.Steps {
-		if err := t.waitForTurn(ctx, i, entered); err != nil {
+		if err := t.waitForSlot(ctx, i, entered); err != nil {
 			return err
 		}
 		in := StepInput{
@@ -288,8 +288,8 @@ func (t *task) steps(ctx workflow.Context) error {
 	return nil
 }
 
-// waitForTurn waits until the call of a step may be made. A task that waits costs no worker: the room in Redis has its place.
-func (t *task) waitForTurn(ctx workflow.Context, step int, entered Entered) (err error) {
+// waitForSlot waits until the call of a step may be made. A task that waits costs no worker: it waits in Redis.
+func (t *task) waitForSlot(ctx workflow.Context, step int, entered Entered) (err error) {
 	if entered == EnteredUnknown {
 		entered, err = untilDone[Entered](ctx, EnterTaskActivity, EnterInput{
 			TaskRef: t.in.Ref(), Index: step, Step: t.in.Steps[step], DeadlineAt: t.accepted.DeadlineAt,

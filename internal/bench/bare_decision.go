@@ -59,27 +59,27 @@ local id = redis.call('ZRANGE', free, ARGV[6], ARGV[6])[1]` + nodeCalls + skippe
 local id = redis.call('ZRANGE', free, '0', '0')[1]` + nodeCalls + skippedCalls,
 	// Behind the last node of the class it looks for other classes and begins again.
 	berth.StrategyRoundRobin: `
-local place = string.sub(redis.call('GET', turn), #class + 2)
-local member = redis.call('ZRANGEBYLEX', places, '(' .. place, '+', 'LIMIT', '0', '1')[1]
+local location = string.sub(redis.call('GET', rotation), #class + 2)
+local member = redis.call('ZRANGEBYLEX', locations, '(' .. location, '+', 'LIMIT', '0', '1')[1]
 local again = not member
 if again then
   redis.call('ZRANGEBYLEX', open, behind, '+', 'LIMIT', '0', '32')
   redis.call('ZRANGEBYLEX', open, '-', behind, 'LIMIT', '0', '32')
-  member = redis.call('ZRANGEBYLEX', places, '-', '[' .. place, 'LIMIT', '0', '1')[1]
+  member = redis.call('ZRANGEBYLEX', locations, '-', '[' .. location, 'LIMIT', '0', '1')[1]
 end
 local id = string.match(member, '\1([^\1]*)$')` + nodeCalls + `
 if again then redis.call('HINCRBY', statistics, skipped, '1') end
 redis.call('SET', turn, class .. '\2' .. member, 'EX', '3600')`,
 	berth.StrategyLocality: classCalls + `
 local start = host
-if redis.call('ZLEXCOUNT', places, '[' .. host, '(' .. host .. '\255') == 0 then
+if redis.call('ZLEXCOUNT', locations, '[' .. host, '(' .. host .. '\255') == 0 then
   start = zone
-  redis.call('ZLEXCOUNT', places, '[' .. zone, '(' .. zone .. '\255')
+  redis.call('ZLEXCOUNT', locations, '[' .. zone, '(' .. zone .. '\255')
 end
-start = redis.call('ZLEXCOUNT', places, '-', '(' .. start)
+start = redis.call('ZLEXCOUNT', locations, '-', '(' .. start)
 local one, other = string.format('%d', start), string.format('%d', start + 1)
-local id = string.match(redis.call('ZRANGE', places, one, one)[1], '\1([^\1]*)$')
-redis.call('ZRANGE', places, other, other)
+local id = string.match(redis.call('ZRANGE', locations, one, one)[1], '\1([^\1]*)$')
+redis.call('ZRANGE', locations, other, other)
 redis.call('ZSCORE', free, id)
 redis.call('ZSCORE', free, id)` + nodeCalls + skippedCalls,
 }
@@ -99,7 +99,7 @@ func newBareDecision(ctx context.Context, rdb *redis.Client, s *lua.Scripts, str
 		if err != nil {
 			return nil, fmt.Errorf("count nodes: %w", err)
 		}
-		if err := rdb.Set(ctx, k.PoolTurn(barePool), class+"\x02", 0).Err(); err != nil {
+		if err := rdb.Set(ctx, k.PoolRotation(barePool), class+"\x02", 0).Err(); err != nil {
 			return nil, fmt.Errorf("begin turns: %w", err)
 		}
 		b := &bareDecision{
@@ -107,8 +107,8 @@ func newBareDecision(ctx context.Context, rdb *redis.Client, s *lua.Scripts, str
 		}
 		var text strings.Builder
 		for name, value := range map[string]string{
-			"open": k.PoolOpen(benchPool), "class": class, "behind": "(" + class, "free": k.ClassFree(class), "places": k.ClassPlaces(class),
-			"turn": k.PoolTurn(barePool), "briefs": k.NodeBriefs(), "slots_of": k.NodeSlots(""), "statistics": k.ExcludeStats(),
+			"open": k.PoolOpen(benchPool), "class": class, "behind": "(" + class, "free": k.ClassFree(class), "locations": k.ClassLocations(class),
+			"rotation": k.PoolRotation(barePool), "briefs": k.NodeBriefs(), "slots_of": k.NodeSlots(""), "statistics": k.ExcludeStats(),
 			"skipped": benchPool + "|service_unavailable", "host": benchZone + "\x01" + benchHost + "\x01", "zone": benchZone + "\x01",
 			"strategy": string(strategy), "lease": benchPool + "\nn00001\n1790000000000\n" + string(strategy) + "\n" + strings.Repeat(" ", 64),
 		} {

@@ -35,7 +35,7 @@ func TestBareDecision_EachStrategy_MakesSameCalls(t *testing.T) {
 			for i := range 2 * nodes { // round-robin begins again
 				lease++
 				if i > 0 && strategy == berth.StrategyRoundRobin {
-					require.NoError(t, rdb.Copy(t.Context(), s.Keys().PoolTurn(benchPool), s.Keys().PoolTurn(barePool), 0, true).Err())
+					require.NoError(t, rdb.Copy(t.Context(), s.Keys().PoolRotation(benchPool), s.Keys().PoolRotation(barePool), 0, true).Err())
 				}
 				calls()
 				_, err := placer.Assign(t.Context(), decidedLease(lease), benchRequest(strategy))

@@ -63,7 +63,7 @@ func waitersCost(ctx context.Context, rdb *redis.Client, waiters int) (float64, 
 		m := lua.ModelLeases{Model: model, Limits: limits}
 		for i := from; i < min(waiters, from+batch); i++ {
 			queue := berth.Queues()[i%len(berth.Queues())]
-			m.Waiters = append(m.Waiters, lua.Waiter{Lease: lease(queue, i%max(1, waiters/10), 1_000_000+i)})
+			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: lease(queue, i%max(1, waiters/10), 1_000_000+i)})
 		}
 		if _, _, err := s.RenewSlots(ctx, waitingTimes, []lua.ModelLeases{m}); err != nil {
 			return 0, err

@@ -79,9 +79,9 @@ func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 		u.Kind, u.MaxConcurrentJobs = berth.NodeMedia, slots
 		return u
 	}
-	hold := func(t *testing.T, s *lua.Scripts, h lua.Hold) {
+	hold := func(t *testing.T, s *lua.Scripts, h lua.Cordon) {
 		t.Helper()
-		require.NoError(t, s.HoldNode(t.Context(), "u1", h))
+		require.NoError(t, s.CordonNode(t.Context(), "u1", h))
 	}
 	mark := func(t *testing.T, s *lua.Scripts, ttl time.Duration) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 	}
 	seize := func(t *testing.T, s *lua.Scripts, g int64, ttl time.Duration) {
 		t.Helper()
-		code, err := s.SeizeNodeSlot(t.Context(), slot(g), ttl)
+		code, err := s.RestoreNodeSlot(t.Context(), slot(g), ttl)
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeSlotHeld, code)
 	}
@@ -104,13 +104,13 @@ func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 		excluded   berth.ExcludeReason
 	}{
 		"uncordoned": {
-			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{Cordoned: true}) },
-			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{}) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Cordon{Cordoned: true}) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Cordon{}) },
 			berth.ExcludeCordoned,
 		},
 		"drain undone": {
-			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{Drain: time.Hour}) },
-			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Hold{}) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Cordon{Drain: time.Hour}) },
+			func(t *testing.T, s *lua.Scripts, _ int64) { t.Helper(); hold(t, s, lua.Cordon{}) },
 			berth.ExcludeDraining,
 		},
 		"more slots": {
@@ -219,9 +219,9 @@ func TestSweeper_ListenerConnects_CapacityOfAllUnitsDelivered(t *testing.T) {
 	u.Kind = berth.NodeMedia
 	_, err = s.RegisterNode(t.Context(), u, lua.Registration{})
 	require.NoError(t, err)
-	for _, hold := range []lua.Hold{{Cordoned: true}, {}} {
+	for _, hold := range []lua.Cordon{{Cordoned: true}, {}} {
 		for _, id := range []string{"n1", "u3"} {
-			require.NoError(t, s.HoldNode(t.Context(), id, hold))
+			require.NoError(t, s.CordonNode(t.Context(), id, hold))
 		}
 	}
 	require.Equal(t, []string{"u3"}, await(t, delivered, "the uncordoned unit"))

@@ -199,7 +199,7 @@ func TestSnapshot_RedisChanges_Follows(t *testing.T) {
 	require.NoError(t, err)
 	now = until(t, f, "its first node", func(s *fleet.Snapshot) bool { return slices.Contains(s.Nodes["n2"].Pools, "legal") })
 	require.Equal(t, []string{"fast", "legal", "translate:en-es"}, now.Eligible("", "en", "es"))
-	require.NoError(t, s.HoldNode(t.Context(), "n2", lua.Hold{Cordoned: true}))
+	require.NoError(t, s.CordonNode(t.Context(), "n2", lua.Cordon{Cordoned: true}))
 	now = until(t, f, "cordoned", func(s *fleet.Snapshot) bool { return s.Nodes["n2"].Cordoned })
 	require.Equal(t, []string{"fast", "translate:en-es"}, now.Eligible("", "en", "es"))
 	_, err = s.WithdrawNode(t.Context(), "n2", 0, berth.DepartureWithdrawn)

@@ -59,11 +59,11 @@ func writeSetting(ctx context.Context, scripts *lua.Scripts, s ledger.Setting) e
 		return write(s, berth.DefaultFleetConfig(), func(c berth.FleetConfig) error { return scripts.PutFleetConfig(ctx, c) })
 	case ledger.SettingNode:
 		return write(s, berth.NodeSettings{}, func(n berth.NodeSettings) error {
-			hold := lua.Hold{Cordoned: n.Cordoned}
+			hold := lua.Cordon{Cordoned: n.Cordoned}
 			if !n.DrainUntil.IsZero() {
 				hold.Drain = max(time.Until(n.DrainUntil), time.Millisecond)
 			}
-			return scripts.HoldNode(ctx, s.ID, hold)
+			return scripts.CordonNode(ctx, s.ID, hold)
 		})
 	case ledger.SettingModel:
 		return write(s, berth.ModelSettings{}, func(m berth.ModelSettings) error {

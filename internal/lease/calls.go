@@ -46,16 +46,16 @@ func (o *owner) call(timeout time.Duration, f func(context.Context) func(*owner)
 }
 
 // acquire requests a slot, claims a granted one, or enters the waiting room again. It is not retried: the next renewal
-// does the same for all entries.
-func (o *owner) acquire(e *entry) {
-	c := lua.SlotCall{Model: e.model, Limits: o.opts.Limits(e.model), Lease: e.lease, Place: e.place, Entry: e.claims, Times: o.times}
+// does the same for all records.
+func (o *owner) acquire(e *record) {
+	c := lua.SlotCall{Model: e.model, Limits: o.opts.Limits(e.model), Lease: e.lease, Ticket: e.ticket, Waiter: e.waiter, Times: o.times}
 	scripts := o.scripts
 	o.call(o.opts.TTL, func(ctx context.Context) func(*owner) {
 		sent := time.Now()
 		r, err := scripts.AcquireSlot(ctx, c)
 		return func(o *owner) {
 			if !o.answered("acquire", err) {
-				if o.entries[e.lease] != e { // the call may have run after the release
+				if o.records[e.lease] != e { // the call may have run after the release
 					o.release(e.model, e.lease)
 				}
 				return
@@ -68,19 +68,19 @@ func (o *owner) acquire(e *entry) {
 }
 
 // claim confirms a grant that is already in use. If it fails, the next renewal retries it.
-func (o *owner) claim(e *entry) {
+func (o *owner) claim(e *record) {
 	m := lua.ModelLeases{Model: e.model, Limits: o.opts.Limits(e.model), Holders: []string{e.lease}}
-	o.renewal([]lua.ModelLeases{m}, [][]*entry{{e}}, func(*owner) {})
+	o.renewal([]lua.ModelLeases{m}, [][]*record{{e}}, func(*owner) {})
 }
 
 // renew renews everything in one call.
 func (o *owner) renew() {
 	o.renewals++
-	models, entries := o.everything()
-	o.renewal(models, entries, func(o *owner) { o.renewals-- })
+	models, records := o.everything()
+	o.renewal(models, records, func(o *owner) { o.renewals-- })
 }
 
-func (o *owner) renewal(models []lua.ModelLeases, entries [][]*entry, after func(*owner)) {
+func (o *owner) renewal(models []lua.ModelLeases, records [][]*record, after func(*owner)) {
 	scripts, times := o.scripts, o.times
 	o.call(o.opts.TTL/2, func(ctx context.Context) func(*owner) {
 		sent := time.Now()
@@ -93,10 +93,10 @@ func (o *owner) renewal(models []lua.ModelLeases, entries [][]*entry, after func
 			o.clock.seen(now, sent)
 			for i, m := range renewals {
 				for j, code := range m.Holders {
-					o.renewed(entries[i][j], sent, code)
+					o.renewed(records[i][j], sent, code)
 				}
 				for j, r := range m.Waiters {
-					o.replied(entries[i][len(m.Holders)+j], sent, r)
+					o.replied(records[i][len(m.Holders)+j], sent, r)
 				}
 				o.waits(m.Next)
 				o.watch(models[i].Model, m.Next)
@@ -106,8 +106,8 @@ func (o *owner) renewal(models []lua.ModelLeases, entries [][]*entry, after func
 }
 
 // renewed handles the result of renewing a held slot.
-func (o *owner) renewed(e *entry, sent time.Time, code string) {
-	if code == lua.SlotLost && o.entries[e.lease] != e {
+func (o *owner) renewed(e *record, sent time.Time, code string) {
+	if code == lua.SlotLost && o.records[e.lease] != e {
 		return // released while the call was in flight
 	}
 	o.replied(e, sent, lua.SlotReply{Code: code})

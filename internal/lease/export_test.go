@@ -8,13 +8,13 @@ func (s *Slots) CheckGuard(ctx context.Context) error {
 	return err
 }
 
-// Settled reports whether no call is in flight and the process knows the place of each request that waits.
+// Settled reports whether no call is in flight and the process knows the ticket of each request that waits.
 func (s *Slots) Settled() bool {
 	settled := make(chan bool, 1)
 	s.post(func(o *owner) {
 		all := o.calls == 0
-		for _, e := range o.entries {
-			all = all && (e.holding || e.place != "")
+		for _, e := range o.records {
+			all = all && (e.holding || e.ticket != "")
 		}
 		settled <- all
 	})

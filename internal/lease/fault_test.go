@@ -42,8 +42,8 @@ func TestSlots_ProcessKilled_FreeWithinLeaseTime(t *testing.T) {
 	dead.stillWaits()
 }
 
-// T4: a grant that is not claimed goes to the next waiter after GrantTTL, and the late waiter keeps its place.
-func TestGrant_NotClaimed_ExpiresAndWaiterKeepsItsPlace(t *testing.T) {
+// T4: a grant that is not claimed goes to the next waiter after GrantTTL, and the late waiter keeps its position.
+func TestGrant_NotClaimed_ExpiresAndWaiterKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
 	l := c.link()

@@ -12,7 +12,7 @@
 // is the expiry in the message, converted to the local clock by the last reply of Redis: a reply "Redis's clock is N" to a
 // call sent at s proves that N was no earlier than s, so expiry E is no earlier than s + (E - N). Therefore a waiter starts
 // on the message alone and claims the grant meanwhile. A message that arrives too late starts nothing, and the waiter
-// retries with its previous place. A margin is subtracted from each such time, in which the holder can stop.
+// retries with its previous ticket. A margin is subtracted from each such time, in which the holder can stop.
 package lease
 
 import (
@@ -75,8 +75,8 @@ type Request struct {
 	UserID string
 	// Cost is an estimate of the call's thousands of tokens; 1 when 0.
 	Cost float64
-	// Entry is the id of the waiting task that requests the slot, see lua.Entry; it ends. It may be empty.
-	Entry string
+	// Waiter is the id of the waiting task that requests the slot, see lua.ModelWaiter; it ends. It may be empty.
+	Waiter string
 	// LeaseID describes the purpose of the slot. A process prefix and a number make it unique, so that two attempts at the
 	// same work never share a lease. It may be empty.
 	LeaseID string
@@ -137,7 +137,7 @@ func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	began := time.Now()
 	_, span := tracer.Start(ctx, "wait for slot", trace.WithAttributes(attribute.String("gen_ai.request.model", r.Model)))
 	defer span.End()
-	e := s.entry(ctx, r)
+	e := s.record(ctx, r)
 	if err := s.send(ctx, func(o *owner) { o.enter(e) }); err != nil {
 		e.cancel(err)
 		return nil, fmt.Errorf("acquire a slot of %s: %w", r.Model, err)
@@ -161,16 +161,16 @@ func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	}
 }
 
-func (s *Slots) entry(ctx context.Context, r Request) *entry {
+func (s *Slots) record(ctx context.Context, r Request) *record {
 	n := s.number.Add(1)
 	slotCtx, cancel := context.WithCancelCause(ctx)
-	return &entry{
+	return &record{
 		number: n,
 		lease: lua.Lease{
 			Process: s.opts.ProcessID, Queue: r.Queue, UserID: r.UserID, Cost: r.Cost, Rest: fmt.Sprintf("%s#%d", r.LeaseID, n),
 		}.ID(),
 		model:     r.Model,
-		claims:    r.Entry,
+		waiter:    r.Waiter,
 		position:  -1,
 		ctx:       slotCtx,
 		cancel:    cancel,

@@ -163,7 +163,7 @@ func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
 		switch in.kind {
 		case opAcquire:
 			r, err := s.AcquireSlot(ctx, lua.SlotCall{Model: in.model, Limits: limits, Lease: in.lease, Times: calm})
-			order, _, _ := strings.Cut(r.Place, "/")
+			order, _, _ := strings.Cut(r.Ticket, "/")
 			n, _ := strconv.ParseInt(order, 10, 64)
 			return opOutput{code: r.Code, position: r.Position, order: n}, err
 		case opRenew:

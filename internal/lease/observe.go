@@ -12,7 +12,7 @@ import (
 // observeTimeout bounds the calls of Redis at a collection of metrics.
 const observeTimeout = time.Second
 
-// usage is how many entries of a model a process has.
+// usage is how many records of a model a process has.
 type usage struct{ holding, waiting int }
 
 // observe reports the use of slots at each collection of metrics, from the goroutine of the collection, until stop is called.
@@ -31,7 +31,7 @@ func (s *Slots) observe() (stop func()) {
 	}, metrics.SlotsInUse, metrics.SlotsWaiting, metrics.SlotsLimit)
 }
 
-// usage returns the entries of each model that this process has used.
+// usage returns the records of each model that this process has used.
 func (s *Slots) usage() map[string]usage {
 	reply := make(chan map[string]usage, 1)
 	s.post(func(o *owner) {
@@ -39,7 +39,7 @@ func (s *Slots) usage() map[string]usage {
 		for model := range o.used {
 			all[model] = usage{}
 		}
-		for _, e := range o.entries {
+		for _, e := range o.records {
 			u := all[e.model]
 			if e.holding {
 				u.holding++

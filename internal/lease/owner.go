@@ -22,8 +22,8 @@ const (
 type owner struct {
 	*Slots
 	io       context.Context // of calls to Redis; outlives Run's context so that the end can release
-	entries  map[string]*entry
-	holding  map[string]*entry
+	records  map[string]*record
+	holding  map[string]*record
 	watched  map[string]bool // models with a grant that may expire
 	clock    redisClock
 	tickAt   time.Time // next renewal
@@ -32,10 +32,10 @@ type owner struct {
 	renewals int // in flight
 	calls    int // of any kind in flight
 	closing  bool
-	used     map[string]bool // models that this process has had entries of
+	used     map[string]bool // models that this process has had records of
 }
 
-// Run serves the slots until ctx ends. Then it cancels and releases all held and waiting entries and returns nil. It may be
+// Run serves the slots until ctx ends. Then it cancels and releases all held and waiting records and returns nil. It may be
 // called once.
 func (s *Slots) Run(ctx context.Context) error {
 	io, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -45,8 +45,8 @@ func (s *Slots) Run(ctx context.Context) error {
 	o := &owner{
 		Slots:   s,
 		io:      io,
-		entries: map[string]*entry{},
-		holding: map[string]*entry{},
+		records: map[string]*record{},
+		holding: map[string]*record{},
 		watched: map[string]bool{},
 		used:    map[string]bool{},
 		tickAt:  time.Now(), // the first, empty renewal reads Redis's clock and starts a grace period if needed
@@ -110,33 +110,33 @@ func (o *owner) poke(at time.Time) {
 }
 
 // enter adds a request.
-func (o *owner) enter(e *entry) {
+func (o *owner) enter(e *record) {
 	if o.closing {
 		e.cancel(ErrClosed)
 		return
 	}
-	o.entries[e.lease], o.used[e.model] = e, true
+	o.records[e.lease], o.used[e.model] = e, true
 	o.acquire(e)
 }
 
 // leave removes a request whose caller no longer waits. A slot that was granted meanwhile is released.
-func (o *owner) leave(e *entry) {
-	if o.entries[e.lease] == e {
+func (o *owner) leave(e *record) {
+	if o.records[e.lease] == e {
 		o.remove(e)
 		o.release(e.model, e.lease)
 	}
 }
 
 // forget removes a slot that its holder is releasing, so that it is not renewed again.
-func (o *owner) forget(e *entry) {
+func (o *owner) forget(e *record) {
 	o.calls++ // its holder's, until released
-	if o.entries[e.lease] == e {
+	if o.records[e.lease] == e {
 		o.remove(e)
 	}
 }
 
 // released handles the result of the holder's own release.
-func (o *owner) released(e *entry, next time.Duration, err error) {
+func (o *owner) released(e *record, next time.Duration, err error) {
 	o.calls--
 	if o.answered("release", err) {
 		o.watch(e.model, next)
@@ -146,7 +146,7 @@ func (o *owner) released(e *entry, next time.Duration, err error) {
 }
 
 // lose ends a slot's context. The lease is not released: its remaining time is for the holder to stop.
-func (o *owner) lose(e *entry, reason string) {
+func (o *owner) lose(e *record, reason string) {
 	if !e.ending {
 		o.opts.Logger.Warn("model slot lost", "reason", reason, "model", e.model, "lease", e.lease)
 	}
@@ -154,13 +154,13 @@ func (o *owner) lose(e *entry, reason string) {
 	o.remove(e)
 }
 
-func (o *owner) remove(e *entry) {
-	delete(o.entries, e.lease)
+func (o *owner) remove(e *record) {
+	delete(o.records, e.lease)
 	delete(o.holding, e.lease)
 }
 
 // hold starts a waiting request, or prolongs a slot that is held.
-func (o *owner) hold(e *entry, until time.Time) {
+func (o *owner) hold(e *record, until time.Time) {
 	if e.holding {
 		if until.After(e.until) {
 			e.until = until
@@ -172,12 +172,12 @@ func (o *owner) hold(e *entry, until time.Time) {
 		e.hardStop = time.Now().Add(o.opts.MaxHold)
 	}
 	o.holding[e.lease] = e
-	e.granted <- &Slot{slots: o.Slots, entry: e}
+	e.granted <- &Slot{slots: o.Slots, record: e}
 }
 
 // replied handles Redis's reply about a lease, for a call that was sent at the given time.
-func (o *owner) replied(e *entry, sent time.Time, r lua.SlotReply) {
-	if o.entries[e.lease] != e {
+func (o *owner) replied(e *record, sent time.Time, r lua.SlotReply) {
+	if o.records[e.lease] != e {
 		// It was removed while the call was in flight, which may have re-created it.
 		o.release(e.model, e.lease)
 		return
@@ -197,7 +197,7 @@ func (o *owner) replied(e *entry, sent time.Time, r lua.SlotReply) {
 		if e.holding { // the reply is older than the grant
 			return
 		}
-		e.place = r.Place
+		e.ticket = r.Ticket
 		e.show(r.Position)
 	case lua.SlotLost:
 		o.lose(e, "expired in redis")
@@ -206,7 +206,7 @@ func (o *owner) replied(e *entry, sent time.Time, r lua.SlotReply) {
 
 // woken handles a grant announced by Redis.
 func (o *owner) woken(w lua.Grant) {
-	e, ok := o.entries[w.Lease]
+	e, ok := o.records[w.Lease]
 	switch {
 	case !ok:
 		o.release(w.Model, w.Lease)
@@ -214,7 +214,7 @@ func (o *owner) woken(w lua.Grant) {
 	case !o.scripts.Current(w): // a master that did not notice that it was replaced granted it
 		o.poke(time.Now())
 	default:
-		e.place = w.Place
+		e.ticket = w.Ticket
 		if until, ok := o.clock.local(w.Expires, o.opts.TTL); ok && time.Now().Before(until.Add(-o.margin)) {
 			o.hold(e, until.Add(-o.margin))
 			o.claim(e)
@@ -232,14 +232,14 @@ func (o *owner) subscribed() {
 	default:
 		close(o.ready)
 	}
-	if len(o.entries) > 0 {
+	if len(o.records) > 0 {
 		o.poke(time.Now())
 	}
 }
 
 // waits records in how many milliseconds a waiter of this process should retry.
 func (o *owner) waits(next time.Duration) {
-	if next > 0 && len(o.entries) > len(o.holding) {
+	if next > 0 && len(o.records) > len(o.holding) {
 		o.poke(time.Now().Add(max(next, minRenewGap)))
 	}
 }
@@ -268,39 +268,39 @@ func (o *owner) answered(what string, err error) bool {
 	return false
 }
 
-// everything returns the entries of this process by model, waiters in order of arrival, and the watched models.
-func (o *owner) everything() (models []lua.ModelLeases, entries [][]*entry) {
-	all := make([]*entry, 0, len(o.entries))
-	for _, e := range o.entries {
+// everything returns the records of this process by model, waiters in order of arrival, and the watched models.
+func (o *owner) everything() (models []lua.ModelLeases, records [][]*record) {
+	all := make([]*record, 0, len(o.records))
+	for _, e := range o.records {
 		if !e.ending {
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b *entry) int {
+	slices.SortFunc(all, func(a, b *record) int {
 		return cmp.Or(cmp.Compare(a.model, b.model), compareBool(b.holding, a.holding), cmp.Compare(a.number, b.number))
 	})
 	for _, e := range all {
 		last := len(models) - 1
 		if last < 0 || models[last].Model != e.model {
 			models = append(models, lua.ModelLeases{Model: e.model, Limits: o.opts.Limits(e.model)})
-			entries = append(entries, nil)
+			records = append(records, nil)
 			last++
 		}
 		m := &models[last]
 		if e.holding {
 			m.Holders = append(m.Holders, e.lease)
 		} else {
-			m.Waiters = append(m.Waiters, lua.Waiter{Lease: e.lease, Place: e.place})
+			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: e.lease, Ticket: e.ticket})
 		}
-		entries[last] = append(entries[last], e)
+		records[last] = append(records[last], e)
 		delete(o.watched, e.model)
 	}
 	for model := range o.watched {
 		models = append(models, lua.ModelLeases{Model: model, Limits: o.opts.Limits(model)})
-		entries = append(entries, nil)
+		records = append(records, nil)
 	}
 	clear(o.watched)
-	return models, entries
+	return models, records
 }
 
 func compareBool(a, b bool) int {
@@ -317,19 +317,19 @@ func compareBool(a, b bool) int {
 // close releases everything: waiters immediately, holders after they have stopped. It waits for the last replies.
 func (o *owner) close(timer *time.Timer) {
 	o.closing = true
-	for _, e := range o.entries {
+	for _, e := range o.records {
 		e.cancel(ErrClosed)
 	}
-	o.releaseAll(func(e *entry) bool { return !e.holding })
+	o.releaseAll(func(e *record) bool { return !e.holding })
 	timer.Reset(closingTime)
 	stopped := time.NewTimer(stoppingTime)
 	defer stopped.Stop()
-	for o.calls > 0 || len(o.entries) > 0 {
+	for o.calls > 0 || len(o.records) > 0 {
 		select {
 		case f := <-o.events:
 			f(o)
 		case <-stopped.C:
-			o.releaseAll(func(*entry) bool { return true })
+			o.releaseAll(func(*record) bool { return true })
 		case <-timer.C:
 			o.opts.Logger.Warn("redis unavailable; model slots left to expire", "calls", o.calls)
 			return
@@ -337,9 +337,9 @@ func (o *owner) close(timer *time.Timer) {
 	}
 }
 
-func (o *owner) releaseAll(which func(*entry) bool) {
+func (o *owner) releaseAll(which func(*record) bool) {
 	leases := map[string][]string{}
-	for _, e := range o.entries {
+	for _, e := range o.records {
 		if which(e) {
 			o.remove(e)
 			leases[e.model] = append(leases[e.model], e.lease)

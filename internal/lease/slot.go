@@ -9,14 +9,14 @@ import (
 // Slot is one slot of a model, held until Release or until its context ends.
 type Slot struct {
 	slots    *Slots
-	entry    *entry
+	record   *record
 	released atomic.Bool
 }
 
 // Context ends when the slot may no longer be used. Its cause is ErrLost, ErrHeldTooLong, ErrClosed, or the cause of
 // Acquire's context. It ends shortly before the slot can be granted again, which leaves the holder time to stop. Release
 // ends it too.
-func (s *Slot) Context() context.Context { return s.entry.ctx }
+func (s *Slot) Context() context.Context { return s.record.ctx }
 
 // Release passes the slot to the next waiter and returns when Redis has confirmed it. It waits for one reply; a failed
 // release is retried in the background until the lease has expired. Further calls have no effect.
@@ -24,26 +24,26 @@ func (s *Slot) Release() {
 	if s.released.Swap(true) {
 		return
 	}
-	s.entry.cancel(context.Canceled)
-	s.slots.post(func(o *owner) { o.forget(s.entry) })
+	s.record.cancel(context.Canceled)
+	s.slots.post(func(o *owner) { o.forget(s.record) })
 	// Not in the background, because the next waiter is waiting for it.
-	next, err := s.slots.release(s.entry.model, s.entry.lease)
-	s.slots.post(func(o *owner) { o.released(s.entry, next, err) })
+	next, err := s.slots.release(s.record.model, s.record.lease)
+	s.slots.post(func(o *owner) { o.released(s.record, next, err) })
 }
 
-// entry is the owner's record of a request: waiting until it has a slot, then holding until it is removed. Only the owner
+// record is the owner's record of a request: waiting until it has a slot, then holding until it is removed. Only the owner
 // accesses the fields below the line; the others never change.
-type entry struct {
+type record struct {
 	number    int64 // of arrival in this process
 	lease     string
 	model     string
-	claims    string          // id of the waiting task
+	waiter    string          // id of the waiting task
 	ctx       context.Context // the slot's
 	cancel    context.CancelCauseFunc
 	granted   chan *Slot // buffers the grant
 	positions chan int   // buffers the latest position
 	// ---
-	place    string // in the order of service, empty until known
+	ticket   string // in the order of service, empty until known
 	position int
 	holding  bool
 	until    time.Time // holding: when the slot may no longer be used
@@ -52,7 +52,7 @@ type entry struct {
 }
 
 // show sends the waiting caller its position and replaces one that it has not read yet.
-func (e *entry) show(position int) {
+func (e *record) show(position int) {
 	if position == e.position {
 		return
 	}
@@ -65,7 +65,7 @@ func (e *entry) show(position int) {
 }
 
 // stops returns when a held slot must stop being used.
-func (e *entry) stops() time.Time {
+func (e *record) stops() time.Time {
 	if !e.ending && !e.hardStop.IsZero() && e.hardStop.Before(e.until) {
 		return e.hardStop
 	}

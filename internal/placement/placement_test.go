@@ -296,7 +296,7 @@ func TestAssign_SeveralCapabilitiesOrZone_NoPoolDefined(t *testing.T) {
 		x.scripts.Keys().NodeLeases(), x.scripts.Keys().ExcludeStats()).Err())
 	for _, key := range x.redis.Keys(t.Context(), "*").Val() {
 		require.NotRegexp(t, `\+|:zone:`, key)
-		if !strings.Contains(key, "due") && !strings.Contains(key, ":free") && !strings.Contains(key, ":places") {
+		if !strings.Contains(key, "due") && !strings.Contains(key, ":free") && !strings.Contains(key, ":locations") {
 			require.Contains(t, before, key, "a request leaves only its lease")
 		}
 	}
@@ -411,7 +411,7 @@ func TestAssign_SeveralCapabilitiesLargeFleet_StrategyDecides(t *testing.T) {
 		}, lua.Registration{})
 		require.NoError(t, err)
 		if i >= free {
-			require.NoError(t, x.scripts.HoldNode(t.Context(), id, lua.Hold{Cordoned: true}))
+			require.NoError(t, x.scripts.CordonNode(t.Context(), id, lua.Cordon{Cordoned: true}))
 		}
 	}
 	x.until("registered", func(s *fleet.Snapshot) bool {

@@ -72,7 +72,7 @@ func (s *Starter) acceptedTask(ctx context.Context, task berth.TaskRef, cause er
 }
 
 // SignalPromoted tells the workflow of a task that the call of a step may be made. It returns false if the task has ended.
-func (s *Starter) SignalPromoted(ctx context.Context, e lua.Entry) (running bool, err error) {
+func (s *Starter) SignalPromoted(ctx context.Context, e lua.ModelWaiter) (running bool, err error) {
 	return s.signal(ctx, workflows.TaskWorkflowID(e.Task), workflows.SignalPromoted, e.Step)
 }
 

@@ -13,7 +13,7 @@ import (
 const (
 	// PositionEvery is the interval at which the positions of watched tasks are read.
 	PositionEvery = time.Second
-	// maxRead is how many entries one call to Redis reads.
+	// maxRead is how many waiters one call to Redis reads.
 	maxRead = 500
 )
 
@@ -32,7 +32,7 @@ type change struct {
 
 // Position is where a task waits.
 type Position struct {
-	Entry lua.Entry
+	Waiter lua.ModelWaiter
 	lua.Wait
 }
 
@@ -42,11 +42,11 @@ type Watch struct {
 	expected atomic.Pointer[expectation]
 }
 
-// expectation is which entries of a task may wait, and which did when they were last read. A later expectation has no part of it: what
+// expectation is which waiters of a task may wait, and which did when they were last read. A later expectation has no part of it: what
 // a call to Redis returns that began before is out of date.
 type expectation struct {
-	entries []lua.Entry
-	keys    []lua.EntryKey // of entries
+	waiters []lua.ModelWaiter
+	keys    []lua.ModelWaiterKey // of waiters
 	latest  atomic.Pointer[Position]
 }
 
@@ -55,7 +55,7 @@ func NewBoard(scripts *lua.Scripts, logger *slog.Logger) *Board {
 	return &Board{scripts: scripts, logger: logger, changes: make(chan change, 64), done: make(chan struct{})}
 }
 
-// Watch begins to watch a task, of which at most one entry waits.
+// Watch begins to watch a task, of which at most one waiter waits.
 func (b *Board) Watch() *Watch {
 	w := &Watch{board: b}
 	w.Expect(nil)
@@ -66,11 +66,11 @@ func (b *Board) Watch() *Watch {
 // Close ends the watch.
 func (w *Watch) Close() { w.board.send(change{w, false}) }
 
-// Expect replaces the entries that may wait. Without any the task is not read.
-func (w *Watch) Expect(entries []lua.Entry) {
-	e := &expectation{entries: entries}
-	for _, entry := range entries {
-		e.keys = append(e.keys, entry.Key())
+// Expect replaces the waiters that may wait. Without any the task is not read.
+func (w *Watch) Expect(waiters []lua.ModelWaiter) {
+	e := &expectation{waiters: waiters}
+	for _, waiter := range waiters {
+		e.keys = append(e.keys, waiter.Key())
 	}
 	w.expected.Store(e)
 }
@@ -109,7 +109,7 @@ func (b *Board) Run(ctx context.Context) error {
 
 // read updates the positions of all watched tasks. Those of a call that fails stay as they were.
 func (b *Board) read(ctx context.Context, watches map[*Watch]bool) {
-	keys := make([]lua.EntryKey, 0, maxRead)
+	keys := make([]lua.ModelWaiterKey, 0, maxRead)
 	var expected []*expectation
 	flush := func() {
 		if len(keys) > 0 {
@@ -127,8 +127,8 @@ func (b *Board) read(ctx context.Context, watches map[*Watch]bool) {
 	flush()
 }
 
-// readSome reads the positions of all entries of some expectations, whose keys are given in the same order.
-func (b *Board) readSome(ctx context.Context, keys []lua.EntryKey, expected []*expectation) {
+// readSome reads the positions of all waiters of some expectations, whose keys are given in the same order.
+func (b *Board) readSome(ctx context.Context, keys []lua.ModelWaiterKey, expected []*expectation) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	waits, err := b.scripts.ReadPositions(ctx, keys)
@@ -137,19 +137,19 @@ func (b *Board) readSome(ctx context.Context, keys []lua.EntryKey, expected []*e
 		return
 	}
 	for _, e := range expected {
-		e.update(waits[:len(e.entries)])
-		waits = waits[len(e.entries):]
+		e.update(waits[:len(e.waiters)])
+		waits = waits[len(e.waiters):]
 	}
 }
 
-// update stores what was read of each entry. Most readings change nothing, and then cost no memory.
+// update stores what was read of each waiter. Most readings change nothing, and then cost no memory.
 func (e *expectation) update(waits []lua.Wait) {
 	i := slices.IndexFunc(waits, func(w lua.Wait) bool { return w.Position >= 0 })
 	if i < 0 {
 		e.latest.Store(nil)
 		return
 	}
-	if last := e.latest.Load(); last == nil || last.Entry != e.entries[i] || last.Wait != waits[i] {
-		e.latest.Store(&Position{Entry: e.entries[i], Wait: waits[i]})
+	if last := e.latest.Load(); last == nil || last.Waiter != e.waiters[i] || last.Wait != waits[i] {
+		e.latest.Store(&Position{Waiter: e.waiters[i], Wait: waits[i]})
 	}
 }

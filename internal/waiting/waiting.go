@@ -1,5 +1,5 @@
 // Package waiting lets tasks wait for a model, and executions for a node, in their workflows. Rooms in Redis order them; see the
-// includes entries and handover of package lua. Workflows that may continue are signalled by the process whose call to Redis
+// includes model_waiters and handover of package lua. Workflows that may continue are signalled by the process whose call to Redis
 // promoted them, and by any other if that one does not.
 package waiting
 
@@ -26,12 +26,12 @@ const (
 
 // Options configures New. All fields are required.
 type Options struct {
-	// Models are the models whose entries are swept.
+	// Models are the models whose waiters are swept.
 	Models []string
 	// Limits returns the configured limits of a model.
 	Limits func(model string) lua.ModelLimits
-	// Signal tells the workflow of an entry that its call may be made. It returns false if the workflow has ended.
-	Signal func(ctx context.Context, e lua.Entry) (running bool, err error)
+	// Signal tells the workflow of a waiter that its call may be made. It returns false if the workflow has ended.
+	Signal func(ctx context.Context, e lua.ModelWaiter) (running bool, err error)
 	// SignalHandover tells the workflow of an execution that a node is reserved for it. It returns false if the workflow has ended.
 	SignalHandover func(ctx context.Context, w lua.NodeWaiter) (running bool, err error)
 	Logger         *slog.Logger
@@ -67,27 +67,27 @@ func New(scripts *lua.Scripts, opts Options) *Room {
 	return r
 }
 
-func (r *Room) call(e lua.Entry) lua.EntryCall {
-	return lua.EntryCall{Entry: e, Limits: r.opts.Limits(e.Model), Times: r.times}
+func (r *Room) call(e lua.ModelWaiter) lua.ModelWaiterCall {
+	return lua.ModelWaiterCall{ModelWaiter: e, Limits: r.opts.Limits(e.Model), Times: r.times}
 }
 
 // Enter enters a task, and reports whether its call may be made immediately. Otherwise its workflow is signalled. Idempotent.
-func (r *Room) Enter(ctx context.Context, e lua.Entry, deadline time.Time) (promoted bool, err error) {
+func (r *Room) Enter(ctx context.Context, e lua.ModelWaiter, deadline time.Time) (promoted bool, err error) {
 	return r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), 0)
 }
 
 // Restore enters a task that waited when Redis lost its data. Tasks of a user are ordered by the time of their creation.
-func (r *Room) Restore(ctx context.Context, e lua.Entry, created, deadline time.Time) error {
+func (r *Room) Restore(ctx context.Context, e lua.ModelWaiter, created, deadline time.Time) error {
 	_, err := r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), created.UnixMicro())
 	return err
 }
 
-// Leave removes the entry of a task that has ended. Idempotent.
-func (r *Room) Leave(ctx context.Context, e lua.Entry) error {
+// Leave removes the waiter of a task that has ended. Idempotent.
+func (r *Room) Leave(ctx context.Context, e lua.ModelWaiter) error {
 	return r.scripts.LeaveTask(ctx, r.call(e))
 }
 
-// Run signals the workflows of promoted entries until ctx ends.
+// Run signals the workflows of promoted waiters until ctx ends.
 func (r *Room) Run(ctx context.Context) error {
 	var batches errgroup.Group
 	batches.SetLimit(maxBatches)
@@ -111,7 +111,7 @@ func (r *Room) Run(ctx context.Context) error {
 func (r *Room) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := r.scripts.SweepEntries(ctx, r.opts.Models, r.opts.Limits, r.times); err != nil {
+	if err := r.scripts.SweepModels(ctx, r.opts.Models, r.opts.Limits, r.times); err != nil {
 		r.opts.Logger.DebugContext(ctx, "waiting tasks not swept; retrying", "error", err)
 	}
 	if err := r.scripts.SweepWaiting(ctx); err != nil {
@@ -149,7 +149,7 @@ func (r *Room) announce(ctx context.Context, waiters []string) {
 // signal signals the workflows of promotions, and records which have been signalled. A failed one is returned by a sweep.
 func (r *Room) signal(ctx context.Context, promotions []lua.Promotion) {
 	running, errs := signalAll(ctx, promotions, func(ctx context.Context, p lua.Promotion) (bool, error) {
-		e, err := lua.ParseEntry(p.Model, p.Entry)
+		e, err := lua.ParseModelWaiter(p.Model, p.Waiter)
 		if err != nil {
 			return false, err
 		}
@@ -161,11 +161,11 @@ func (r *Room) signal(ctx context.Context, promotions []lua.Promotion) {
 		o := outcomes[p.Model]
 		switch {
 		case errs[i] != nil:
-			r.opts.Logger.WarnContext(ctx, "promoted task not signalled; retrying", "model", p.Model, "entry", p.Entry, "error", errs[i])
+			r.opts.Logger.WarnContext(ctx, "promoted task not signalled; retrying", "model", p.Model, "waiter", p.Waiter, "error", errs[i])
 		case running[i]:
-			o.signalled = append(o.signalled, p.Entry)
+			o.signalled = append(o.signalled, p.Waiter)
 		default:
-			o.gone = append(o.gone, p.Entry)
+			o.gone = append(o.gone, p.Waiter)
 		}
 		outcomes[p.Model] = o
 	}

@@ -1,10 +1,10 @@
 -- How long calls of a model wait. Needs include room. Everything here reads only.
 
--- entry_position returns how many calls are estimated to be served before that of a waiting entry.
-local function entry_position(room, entry)
-  local entries = entries_of(room)
-  entries.ahead_now = entries.ahead_now or all_ahead(entries)
-  return entries.ahead_now + (position_of(entries, entry))
+-- waiter_position returns how many calls are estimated to be served before that of a waiting waiter.
+local function waiter_position(room, waiter)
+  local waiters = waiters_of(room)
+  waiters.ahead_now = waiters.ahead_now or all_ahead(waiters)
+  return waiters.ahead_now + (position_of(waiters, waiter))
 end
 
 -- newcomer_position returns how many calls are served before a new one of a flow: each other user of the queue is served as often as
@@ -40,17 +40,17 @@ local function wait_at(room, position)
   return math.ceil((position + 1) * gap + stopped(room))
 end
 
--- call_waiting returns the lease with which the call of an entry waits in the room; nil when it does not.
-local function call_waiting(room, entry)
-  local flow, rest = flow_of(room, entry), '^[^/]+/[^/]+/[^/]+/[^/]+/(.*)$'
+-- call_waiting returns the lease with which the call of a waiter waits in the room; nil when it does not.
+local function call_waiting(room, waiter)
+  local flow, rest = flow_of(room, waiter), '^[^/]+/[^/]+/[^/]+/[^/]+/(.*)$'
   if not flow.calls then
     flow.calls = {}
     for _, lease in ipairs(redis.call('ZRANGE', flow.key, 0, -1)) do
-      local call = string.match(string.match(lease, rest), '^(.*):%d+#%d+$') -- see CallID in entry.go
+      local call = string.match(string.match(lease, rest), '^(.*):%d+#%d+$') -- see CallID in waiter.go
       if call then flow.calls[call] = lease end
     end
   end
-  return flow.calls[flow.user .. ':' .. string.match(entry, rest)]
+  return flow.calls[flow.user .. ':' .. string.match(waiter, rest)]
 end
 
 -- behind returns how many of so many calls do not get a free slot.
@@ -61,31 +61,31 @@ end
 
 -- coming returns how many calls are on the way to the room.
 local function coming(room)
-  local entries, live = entries_of(room), '(' .. whole(room.call.now)
-  return redis.call('ZCARD', entries.promoted) + redis.call('ZCOUNT', entries.signalled, live, '+inf')
+  local waiters, live = waiters_of(room), '(' .. whole(room.call.now)
+  return redis.call('ZCARD', waiters.promoted) + redis.call('ZCOUNT', waiters.signalled, live, '+inf')
 end
 
--- waiting_position returns how many calls are estimated to be served before that of an entry that waits: in its workflow, on the way to
--- the room or there; nil for an entry that does not wait.
-local function waiting_position(room, entry)
-  local entries = entries_of(room)
-  if redis.call('ZSCORE', entries.waiting, entry) then return entry_position(room, entry) end
-  local lease = call_waiting(room, entry)
+-- waiting_position returns how many calls are estimated to be served before that of a waiter that waits: in its workflow, on the way to
+-- the room or there; nil for a waiter that does not wait.
+local function waiting_position(room, waiter)
+  local waiters = waiters_of(room)
+  if redis.call('ZSCORE', waiters.waiting, waiter) then return waiter_position(room, waiter) end
+  local lease = call_waiting(room, waiter)
   if lease then return (position_of(room, lease)) end
-  local rank = redis.call('ZRANK', entries.signalled, entry)
+  local rank = redis.call('ZRANK', waiters.signalled, waiter)
   if not rank then
-    rank = redis.call('ZRANK', entries.promoted, entry)
+    rank = redis.call('ZRANK', waiters.promoted, waiter)
     if not rank then return nil end
-    rank = rank + redis.call('ZCARD', entries.signalled)
+    rank = rank + redis.call('ZCARD', waiters.signalled)
   end
-  return math.max(0, behind(room, rank)) + newcomer_position(room, flow_of(room, entry))
+  return math.max(0, behind(room, rank)) + newcomer_position(room, flow_of(room, waiter))
 end
 
 -- estimate returns how many calls are served before one that a user submits now, and as wait_at how long it waits.
 local function estimate(room, queue, user)
-  local entries, position = entries_of(room), 0
-  if redis.call('EXISTS', entries.waiting) == 1 then
-    position = all_ahead(entries) + newcomer_position(entries, flow_at(entries, queue, user))
+  local waiters, position = waiters_of(room), 0
+  if redis.call('EXISTS', waiters.waiting) == 1 then
+    position = all_ahead(waiters) + newcomer_position(waiters, flow_at(waiters, queue, user))
   else
     local before = behind(room, coming(room))
     if redis.call('ZCARD', room.waiting) == 0 and before < 0 and not room.paused then return 0, stopped(room) end

@@ -15,10 +15,10 @@
 --   pool:{id}:members        set   its nodes as others read them; expires
 --   pool:{id}:classes        zset  the classes of its nodes, in byte order
 --   pool:{id}:open           zset  those of them in which a node can be chosen, likewise
---   pool:{id}:turn           the node that round-robin chose last: its class and place, separated by \2; expires
+--   pool:{id}:rotation       the node that round-robin chose last: its class and location, separated by \2; expires
 --   class:{class}:free       zset  the nodes that can be chosen, scored by load
 --   class:{class}:nodes      set   all its nodes
---   class:{class}:places     zset  the nodes that can be chosen, as zone, host and node, in byte order
+--   class:{class}:locations  zset  the nodes that can be chosen, as zone, host and node, in byte order
 --   class:{class}:state      hash  the number of nodes that are free, or excluded, by reason
 --   capabilities             hash  capability -> number of registered nodes that have it
 --   capabilities:known       zset  capability -> when a node last registered with it

@@ -125,7 +125,7 @@ local function close_room(room)
   if redis.call('EXISTS', waiting) == 0 or redis.call('HLEN', waiting .. ':state') > MAX_STATE then redis.call('DEL', waiting .. ':state') end
 end
 
--- wait_in adds a waiter to a pool, or keeps its place there. One that goes ahead is served before those that have just entered.
+-- wait_in adds a waiter to a pool, or keeps its position there. One that goes ahead is served before those that have just entered.
 local function wait_in(waiter, pool, row, left, order, ahead, required)
   local room = pool_room(pool)
   room.lasts = left

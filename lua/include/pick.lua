@@ -13,7 +13,7 @@ for attempt = 0, 8 do
 -- include pick_named
     end
     if not node and asked == 'round-robin' then
--- include pick_in_turn
+-- include pick_round_robin
     elseif not node then
       local classes = redis.call('ZRANGE', pool_key(stem, pool, 'open'), '0', '32') -- one more than MAX_CLASSES
       if classes[2] or classes[1] and (#classes[1] > 41 or string.find(services, '[+?]')) then

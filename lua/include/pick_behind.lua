@@ -1,10 +1,10 @@
--- Chooses the first usable node behind `place` in `last_class`, unless none is `following`, else in the other classes, else before it.
--- Part of include pick_in_turn.
+-- Chooses the first usable node behind `location` in `last_class`, unless none is `following`, else in the other classes, else before it.
+-- Part of include pick_round_robin.
 -- include limits
 -- include lacks
 local unfit = 0
 
--- behind reports whether it has chosen a node of a class, whose place is between two bounds, as those of ZRANGEBYLEX.
+-- behind reports whether it has chosen a node of a class, whose location is between two bounds, as those of ZRANGEBYLEX.
 local function behind(in_class, lower, upper)
   local _, why_not = lacks(services, in_class)
   if why_not then
@@ -13,7 +13,7 @@ local function behind(in_class, lower, upper)
   end
   local limit = 1 -- most often the first one is suitable
   while unfit < MAX_UNFIT do
-    local found = redis.call('ZRANGEBYLEX', class_key(stem, in_class, 'places'), lower, upper, 'LIMIT', 0, limit)
+    local found = redis.call('ZRANGEBYLEX', class_key(stem, in_class, 'locations'), lower, upper, 'LIMIT', 0, limit)
     for _, at in ipairs(found) do
       local id = string.match(at, '\1([^\1]*)$')
 -- include try
@@ -30,7 +30,7 @@ local function behind(in_class, lower, upper)
 end
 
 local ended = alike and not following
-if not last_class or ended or not behind(last_class, '(' .. place, '+') then
+if not last_class or ended or not behind(last_class, '(' .. location, '+') then
   local open, from = pool_key(stem, pool, 'open'), last_class and '(' .. last_class or '-'
   for _, to in ipairs({ '+', last_class and '(' .. last_class }) do -- the classes behind it, then those before it
     while not node do
@@ -43,5 +43,5 @@ if not last_class or ended or not behind(last_class, '(' .. place, '+') then
     end
     from = '-'
   end
-  if not node and last_class then behind(last_class, '-', '[' .. place) end
+  if not node and last_class then behind(last_class, '-', '[' .. location) end
 end

@@ -5,7 +5,7 @@
 -- include score
 if asked == '' or asked == 'power-of-two' then strategy = 'load-balanced' end
 skipped = {} -- it may be chosen again
-local found, last = {}, asked == 'round-robin' and redis.call('GET', pool_key(stem, pool, 'turn'))
+local found, last = {}, asked == 'round-robin' and redis.call('GET', pool_key(stem, pool, 'rotation'))
 for id in string.gmatch(listed, '[^\n]+') do
 -- include try
   local _, why_not

@@ -1,8 +1,8 @@
--- Chooses the less loaded of two random nodes at the nearest place. Part of include pick.
-for place in string.gmatch(places, '[^\n]+') do
-  local from, to, n, index, counts = '[' .. place, '(' .. place .. '\255', 0, nil, classes[2] and {}
+-- Chooses the less loaded of two random nodes at the nearest location. Part of include pick.
+for location in string.gmatch(locations, '[^\n]+') do
+  local from, to, n, index, counts = '[' .. location, '(' .. location .. '\255', 0, nil, classes[2] and {}
   for c = 1, #classes do
-    index = class_key(stem, classes[c], 'places')
+    index = class_key(stem, classes[c], 'locations')
     local size = redis.call('ZLEXCOUNT', index, from, to)
     n = n + size
     if counts then counts[c] = size end
@@ -16,17 +16,17 @@ for place in string.gmatch(places, '[^\n]+') do
       ci, rank = located(counts, i)
       cj, other_rank = located(counts, j)
       one_class, other_class = classes[ci], classes[cj]
-      index = class_key(stem, one_class, 'places')
+      index = class_key(stem, one_class, 'locations')
     end
-    local before_place = '(' .. place
-    local start = redis.call('ZLEXCOUNT', index, '-', before_place)
+    local before_location = '(' .. location
+    local start = redis.call('ZLEXCOUNT', index, '-', before_location)
     rank = whole(start + rank)
     id = string.match(redis.call('ZRANGE', index, rank, rank)[1], '\1([^\1]*)$')
     if i ~= j then
 -- include score
       if other_class ~= one_class then
-        index = class_key(stem, other_class, 'places')
-        start = redis.call('ZLEXCOUNT', index, '-', before_place)
+        index = class_key(stem, other_class, 'locations')
+        start = redis.call('ZLEXCOUNT', index, '-', before_location)
       end
       other_rank = whole(start + other_rank)
       other = string.match(redis.call('ZRANGE', index, other_rank, other_rank)[1], '\1([^\1]*)$')
@@ -40,7 +40,7 @@ for place in string.gmatch(places, '[^\n]+') do
 -- include try
     end
     if not node then
--- include pick_at_place
+-- include pick_at_location
     end
   end
   if node then break end

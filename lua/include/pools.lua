@@ -102,7 +102,7 @@ local function write_state(stem, node, state, now)
     local spec = spec_of(stem, node.id)
     redis.call('HSET', node.key, 'node_id', node.id, 'kind', spec.kind, 'generation', node.generation, 'host', spec.host,
       'pid', spec.pid, 'started_at_ms', spec.started, 'hostname', spec.hostname, 'zone', spec.zone,
-      'capability_lines', spec.capabilities, 'max_concurrent_jobs', whole(node.max), 'online', '1', 'hold', node.hold)
+      'capability_lines', spec.capabilities, 'max_concurrent_jobs', whole(node.max), 'online', '1', 'cordon', node.cordon)
     node.lost = nil
     redis.call('EXPIRE', node.key, LIFETIME)
   end

@@ -5,7 +5,7 @@ if next(skipped) then
 end
 if strategy == 'round-robin' then
   -- It expires, in s, so that a pool that is no longer used leaves nothing.
-  redis.call('SET', pool_key(stem, pool, 'turn'), position, 'EX', '3600')
+  redis.call('SET', pool_key(stem, pool, 'rotation'), position, 'EX', '3600')
 end
 redis.call('ZADD', stem .. 'node:slots:' .. node, whole(now + ttl), lease)
 if leases + 1 >= max + 0 then

@@ -1,7 +1,7 @@
 -- A model's slots and the room in which leases wait for one, shared by the scripts of model slots. The ids of leases are
 -- {process}/{queue}/{user}/{cost}/{rest}; see Lease in slot.go. Every key begins with the prefix that keys.go passes:
 --   model:{m}:holders         zset  lease -> expiry in Redis milliseconds; a grant not claimed yet has a short one
---   model:{m}:waiting         zset  waiting lease -> expiry of its place
+--   model:{m}:waiting         zset  waiting lease -> expiry
 --   model:{m}:flow:{q}/{u}    zset  waiting lease of a user in a queue -> order of arrival
 --   model:{m}:order           zset  queue with users in the next key -> tag
 --   model:{m}:order:{q}       zset  order of a user's first lease and the user -> tag; without users at their limit
@@ -49,7 +49,7 @@ local GAP_WEIGHT = 32
 -- CREDIT is how much of its share, in costs, a user keeps that did not use it.
 local CREDIT = 1
 
--- ASIDE_TTL is for how many milliseconds a set-aside model is remembered. Each renewal of a waiter tries it again. Entries are not
+-- ASIDE_TTL is for how many milliseconds a set-aside model is remembered. Each renewal of a waiter tries it again. Waiters are not
 -- renewed: ENTRY_ASIDE_TTL is longer than they wait.
 local ASIDE_TTL, ENTRY_ASIDE_TTL = 600000, 172800000
 
@@ -61,7 +61,7 @@ local function call_of(prefix, guard, ttl, grant, known)
   return {
     prefix = prefix, guard = guard, ttl = ttl, grant = grant, known = known, now = clock(), used = {}, users_next = nil,
     freed = {}, -- users and providers with slots that became free, see unhold
-    promotions = {}, -- model and entry of each workflow that the caller has to signal
+    promotions = {}, -- model and waiter of each workflow that the caller has to signal
   }
 end
 
@@ -155,9 +155,9 @@ local function in_use(call, user)
   return call.used[user]
 end
 
-local ahead_of, entries_of -- see include entries
+local ahead_of, waiters_of -- see include model_waiters
 
--- is_full reports whether a flow's user is at the limit. When the slots of that user expire is then a time to try again. Entries
+-- is_full reports whether a flow's user is at the limit. When the slots of that user expire is then a time to try again. Waiters
 -- may be ahead so far that the next call is there when one of the user's ends, except with room.below.
 local function is_full(room, flow)
   local call, user, limit = room.call, flow.user, room.user_cap
@@ -177,7 +177,7 @@ local function set_aside(call, key, model, ttl)
   if redis.call('PTTL', key .. ':aside') < ttl then redis.call('PEXPIRE', key .. ':aside', ttl) end
 end
 
--- order_of returns the place of a new lease in the order of arrival. Orders never decrease, even in a Redis that lost its
+-- order_of returns the number of a new lease in the order of arrival. Orders never decrease, even in a Redis that lost its
 -- data, because they follow its clock in microseconds.
 local function order_of(room)
   local t, last = redis.call('TIME'), read_state(room, 'arrivals')
@@ -186,13 +186,13 @@ local function order_of(room)
   return order
 end
 
--- place_of formats what a lease has to pass to return to its place: its order, and the tags of its queue and user.
-local function place_of(order, queue_tag, user_tag) return whole(order) .. '/' .. precise(queue_tag) .. '/' .. precise(user_tag) end
+-- ticket_of formats what a lease has to pass to return to its position: its order, and the tags of its queue and user.
+local function ticket_of(order, queue_tag, user_tag) return whole(order) .. '/' .. precise(queue_tag) .. '/' .. precise(user_tag) end
 
--- parse_place returns the parts of a place, zeros for a new lease; nil when it is unreadable.
-local function parse_place(place)
-  if place == '' then return 0, 0, 0 end
-  local order, queue_tag, user_tag = string.match(place, '^(%d+)/([%d.e+]+)/([%d.e+]+)$')
+-- parse_ticket returns the parts of a ticket, zeros for a new lease; nil when it is unreadable.
+local function parse_ticket(ticket)
+  if ticket == '' then return 0, 0, 0 end
+  local order, queue_tag, user_tag = string.match(ticket, '^(%d+)/([%d.e+]+)/([%d.e+]+)$')
   return tonumber(order or nil), tonumber(queue_tag or nil), tonumber(user_tag or nil)
 end
 
@@ -264,7 +264,7 @@ local function uncount(room, flow)
   end
 end
 
--- leave removes a waiting lease. It costs its flow nothing: the next one has its tag. The next entry of its user may follow.
+-- leave removes a waiting lease. It costs its flow nothing: the next one has its tag. The next waiter of its user may follow.
 local function leave(room, lease)
   local flow = flow_of(room, lease)
   local first, member = head_of(flow)
@@ -274,8 +274,8 @@ local function leave(room, lease)
   if first == lease then reorder(room, flow, member, nil, tonumber(user_tag or nil)) end
   uncount(room, flow)
   if room.holders then
-    local entries = entries_of(room)
-    return_flow(entries, flow_at(entries, flow.queue, flow.user))
+    local waiters = waiters_of(room)
+    return_flow(waiters, flow_at(waiters, flow.queue, flow.user))
   end
 end
 
@@ -343,15 +343,15 @@ end
 -- waiters of a dead process do not hold back its slots beyond their expiry.
 local function waiter_ttl(call) return math.max(call.ttl - call.grant, math.ceil(call.ttl / 2)) end
 
--- join adds a lease to the room, or keeps its place there. A flow that was set aside returns if its user is below the limit.
-local function join(room, lease, place)
+-- join adds a lease to the room, or keeps its position there. A flow that was set aside returns if its user is below the limit.
+local function join(room, lease, ticket)
   local flow = flow_of(room, lease)
   local first, member, number = head_of(flow)
   if redis.call('ZADD', room.waiting, whole(room.call.now + (room.lasts or waiter_ttl(room.call))), lease) == 0 then
     if first and not redis.call('ZSCORE', flow.order, member) then enter(room, flow, member) end
     return
   end
-  local order, queue_tag, user_tag = parse_place(place)
+  local order, queue_tag, user_tag = parse_ticket(ticket)
   if order == 0 then order = order_of(room) end
   redis.call('ZADD', flow.key, whole(order), lease)
   redis.call('ZINCRBY', room.users, 1, flow.name)
@@ -443,24 +443,24 @@ local function measure_gap(room)
   redis.call('HSET', room.state, 'turn', precise(turn + (passed - turn) / GAP_WEIGHT))
 end
 
--- notify publishes a grant to the lease's process. The message has the lease's place, so that a late claim keeps it, and the
+-- notify publishes a grant to the lease's process. The message has the lease's ticket, so that a late claim keeps it, and the
 -- epoch of the guard, so that the grant of a master that was replaced without noticing starts nothing.
-local function notify(room, lease, process, place, expiry)
+local function notify(room, lease, process, ticket, expiry)
   local call = room.call
   call.epoch = call.epoch or redis.call('HGET', call.guard, 'epoch') or '0'
   redis.call('PUBLISH', call.prefix .. 'wake:' .. process,
-    table.concat({ place, whole(expiry), call.epoch, room.model, lease }, '\n'))
+    table.concat({ ticket, whole(expiry), call.epoch, room.model, lease }, '\n'))
 end
 
--- take_first removes the first lease of a flow, which has `member` in the order, charges the flow, and returns the place that the
+-- take_first removes the first lease of a flow, which has `member` in the order, charges the flow, and returns the ticket that the
 -- lease had. What the lease gets is recorded before advance.
 local function take_first(room, flow, lease, member, cost)
   local queue_tag, user_tag = tonumber(redis.call('ZSCORE', room.order, flow.member)), tonumber(redis.call('ZSCORE', flow.order, member))
-  local place = place_of(tonumber(redis.call('ZSCORE', flow.key, lease)), queue_tag, user_tag)
+  local ticket = ticket_of(tonumber(redis.call('ZSCORE', flow.key, lease)), queue_tag, user_tag)
   redis.call('ZREM', flow.key, lease)
   redis.call('ZREM', room.waiting, lease)
   charge(room, flow, queue_tag, user_tag, cost)
-  return place
+  return ticket
 end
 
 -- advance continues the order after take_first.
@@ -474,11 +474,11 @@ local function advance(room, flow, member)
   uncount(room, flow)
 end
 
--- include entries
+-- include model_waiters
 
--- served ends that a room is set aside: if it has to be again, it is behind the others. So it is where entries may be set aside, too.
+-- served ends that a room is set aside: if it has to be again, it is behind the others. So it is where waiters may be set aside, too.
 local function served(room, key)
-  if redis.call('EXISTS', entries_of(room).waiting) == 0 then
+  if redis.call('EXISTS', waiters_of(room).waiting) == 0 then
     redis.call('ZREM', key .. ':aside', room.model)
   else
     redis.call('ZADD', key .. ':aside', 'XX', whole(room.call.now), room.model)
@@ -489,7 +489,7 @@ end
 local function grant_first(room, flow, lease, member)
   local call, mine = room.call, room.mine
   local _, process, cost = flow_of(room, lease)
-  local place = take_first(room, flow, lease, member, cost)
+  local ticket = take_first(room, flow, lease, member, cost)
   local expiry = call.now + (mine[lease] and call.ttl or call.grant)
   hold(room, lease, flow.user, expiry)
   charge_pace(room, cost)
@@ -498,7 +498,7 @@ local function grant_first(room, flow, lease, member)
   if room.provider then redis.call('ZREM', room.provider .. ':aside', room.model) end
   advance(room, flow, member)
   room.granted[flow.name] = true
-  if not mine[lease] then notify(room, lease, process, place, expiry) end
+  if not mine[lease] then notify(room, lease, process, ticket, expiry) end
 end
 
 -- grant_free_slots grants free slots in the fair order. A lease of room.mine belongs to the caller and holds immediately. Any
@@ -526,16 +526,16 @@ end
 
 -- return_user puts a user's flows back into the order of a room in which they were set aside. It reports whether any wait.
 local function return_user(room, user)
-  local found, entries = false, entries_of(room)
-  local some = redis.call('EXISTS', entries.waiting) == 1
+  local found, waiters = false, waiters_of(room)
+  local some = redis.call('EXISTS', waiters.waiting) == 1
   for queue in pairs(WEIGHT) do
     found = return_flow(room, flow_at(room, queue, user)) or found
-    found = some and return_flow(entries, flow_at(entries, queue, user)) or found
+    found = some and return_flow(waiters, flow_at(waiters, queue, user)) or found
   end
   return found
 end
 
--- serve_room grants the free slots of a room and promotes its entries.
+-- serve_room grants the free slots of a room and promotes its waiters.
 local function serve_room(room)
   if not room.vacant then grant_free_slots(room) end
   promote(room)
@@ -578,7 +578,7 @@ local function serve(room)
 end
 
 -- revoke_unclaimed takes a granted slot from a lease that has not used it, while leases may have been lost: a master that was
--- replaced without noticing may have granted the slot in the place of a lease that was renewed elsewhere.
+-- replaced without noticing may have granted the slot in place of a lease that was renewed elsewhere.
 local function revoke_unclaimed(room, lease, user)
   if redis.call('ZSCORE', room.holders, lease) and grace_of(room.call) > 0 then unhold(room, lease, user) end
 end
@@ -634,7 +634,7 @@ local function standing_of(room, flow)
   return flow.standing
 end
 
--- position_of returns how many leases are estimated to be served before a waiting one, and its place: of each other user of
+-- position_of returns how many leases are estimated to be served before a waiting one, and its ticket: of each other user of
 -- the queue as many as of its own, and of the other queues as many as their weights allow.
 local function position_of(room, lease)
   local flow = flow_of(room, lease)
@@ -644,5 +644,5 @@ local function position_of(room, lease)
   for _, other in ipairs(s.others) do
     position = position + math.min(other.waiting, math.floor((before + other.rounds) * other.share))
   end
-  return math.max(0, position), place_of(tonumber(redis.call('ZSCORE', flow.key, lease)), s.queue_tag, s.user_tag)
+  return math.max(0, position), ticket_of(tonumber(redis.call('ZSCORE', flow.key, lease)), s.queue_tag, s.user_tag)
 end

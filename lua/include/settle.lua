@@ -2,8 +2,8 @@
 
 -- include node
 
--- place_of returns a node's member in the index of places.
-local function place_of(zone, host, id) return zone .. '\1' .. host .. '\1' .. id end
+-- location_of returns a node's member in the index of locations.
+local function location_of(zone, host, id) return zone .. '\1' .. host .. '\1' .. id end
 
 -- write_brief writes the fields that node_of reads, if any of them changed.
 local function write_brief(node)
@@ -34,11 +34,11 @@ end
 -- expired: `lost`.
 local function state_of(node)
   if node and not node.state then
-    local v = redis.call('HMGET', node.key, 'state', 'hold', 'zone', 'hostname', 'unsure_until')
-    node.state, node.hold, node.zone, node.host, node.unsure = v[1], v[2], v[3], v[4], tonumber(v[5] or '0')
+    local v = redis.call('HMGET', node.key, 'state', 'cordon', 'zone', 'hostname', 'unsure_until')
+    node.state, node.cordon, node.zone, node.host, node.unsure = v[1], v[2], v[3], v[4], tonumber(v[5] or '0')
     if not v[1] then
       local spec = spec_of(node.stem, node.id)
-      node.lost, node.state, node.hold = true, node.out == 'offline' and 'dead' or 'ready', ''
+      node.lost, node.state, node.cordon = true, node.out == 'offline' and 'dead' or 'ready', ''
       node.zone, node.host = spec.zone, spec.hostname
     end
   end
@@ -51,7 +51,7 @@ local function out_of(node, leases)
   state_of(node)
   if node.state == 'dead' then return 'offline' end
   if node.state == 'suspect' then return 'suspect' end
-  if node.hold ~= '' then return node.hold end
+  if node.cordon ~= '' then return node.cordon end
   if leases >= node.max or (node.unsure > 0 and node.unsure > clock()) then return 'full' end
   return ''
 end
@@ -78,14 +78,14 @@ end
 local function show(stem, node, leases)
   local free = class_key(stem, node.class, 'free')
   redis.call('ZADD', free, load_of(leases, node.base, node.active, node.max, node.each, node.seen), node.id)
-  redis.call('ZADD', class_key(stem, node.class, 'places'), '0', place_of(node.zone, node.host, node.id))
+  redis.call('ZADD', class_key(stem, node.class, 'locations'), '0', location_of(node.zone, node.host, node.id))
   if redis.call('ZCARD', free) == 1 then open_class(stem, node) end
 end
 
 local function hide(stem, node)
   local free = class_key(stem, node.class, 'free')
   redis.call('ZREM', free, node.id)
-  redis.call('ZREM', class_key(stem, node.class, 'places'), place_of(node.zone, node.host, node.id))
+  redis.call('ZREM', class_key(stem, node.class, 'locations'), location_of(node.zone, node.host, node.id))
   if redis.call('ZCARD', free) == 0 then close_class(stem, node) end
 end
 

@@ -1,37 +1,37 @@
--- place_task: keep the places of an accepted task until its deadline, move it to the queue of its next step, or remove its
--- places. An accepted task is never refused a place. Idempotent.
+-- update_admission: keep the admissions of an accepted task until its deadline, move it to the queue of its next step, or remove its
+-- admissions. An accepted task is never refused one. Idempotent.
 --
--- KEYS[1] places of the user and service, see admit_task
--- KEYS[2] places in the queue of the current step
--- KEYS[3...] places in the other queues of the task, which it leaves
---   each has a key {key}:pace, those of queues {key}:of:{user}, see include turn
--- ARGV[1] what to do: keep; move, which has an effect only if the task has a place; remove
+-- KEYS[1] admissions of the user and service, see admit_task
+-- KEYS[2] admissions in the queue of the current step
+-- KEYS[3...] admissions in the other queues of the task, which it leaves
+--   each has a key {key}:pace, those of queues {key}:of:{user}, see include retry
+-- ARGV[1] what to do: keep; move, which has an effect only if the task has an admission; remove
 -- ARGV[2] task
 -- ARGV[3] ms until the task's deadline
 -- ARGV[4] user
 --
 -- Returns {code}:
---   PLACED  the task has its places
+--   KEPT  the task has its admissions
 --   ABSENT  it has none
 
 -- include clock
--- include turn
+-- include retry
 
 local act, task, ttl, user = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if not (ttl and task ~= '' and user ~= '' and (act == 'keep' or act == 'move' or act == 'remove')) then
-  return redis.error_reply('ERR place_task: unreadable argument')
+  return redis.error_reply('ERR update_admission: unreadable argument')
 end
 
 local now = clock()
 local function has(key) return tonumber(redis.call('ZSCORE', key, task) or '0') > now end
-local placed = false
-for i = 2, #KEYS do placed = placed or has(KEYS[i]) end
-local stays = ttl > 0 and (act == 'keep' or act == 'move' and placed)
+local admitted = false
+for i = 2, #KEYS do admitted = admitted or has(KEYS[i]) end
+local stays = ttl > 0 and (act == 'keep' or act == 'move' and admitted)
 
--- GAP_WEIGHT is the number of places over which the time between two is smoothed; it is forgotten after PACE_TTL ms.
+-- GAP_WEIGHT is the number of admissions over which the time between two is smoothed; it is forgotten after PACE_TTL ms.
 local GAP_WEIGHT, PACE_TTL = 16, 600000
 
--- free removes the task's place and updates the pace at which places become free. The time until the next task arrives is not a part
+-- free removes the task's admission and updates the pace at which admissions become free. The time until the next task arrives is not a part
 -- of it.
 local function free(key)
   if redis.call('ZREM', key, task) == 0 then return end
@@ -48,10 +48,10 @@ local function free(key)
 end
 
 for i = 3, #KEYS do
-  redis.call('ZREM', places_of(KEYS[i], user), task)
+  redis.call('ZREM', admissions_of(KEYS[i], user), task)
   free(KEYS[i])
 end
-local own = places_of(KEYS[2], user)
+local own = admissions_of(KEYS[2], user)
 if not stays then redis.call('ZREM', own, task) end
 for _, key in ipairs(stays and { KEYS[1], KEYS[2], own } or { KEYS[1], KEYS[2] }) do
   if stays then
@@ -61,4 +61,4 @@ for _, key in ipairs(stays and { KEYS[1], KEYS[2], own } or { KEYS[1], KEYS[2] }
     free(key)
   end
 end
-return { stays and 'PLACED' or 'ABSENT' }
+return { stays and 'KEPT' or 'ABSENT' }

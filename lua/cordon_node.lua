@@ -1,4 +1,4 @@
--- hold_node: replace the operator settings of a node, which are kept apart from its health and across registrations. The
+-- cordon_node: replace the operator settings of a node, which are kept apart from its health and across registrations. The
 -- node need not be registered.
 --
 -- KEYS[1] node
@@ -15,15 +15,15 @@
 -- include settle
 -- include pools
 
-local hold_key, stem, id, cordoned, within = KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
-if not within then return redis.error_reply('ERR hold_node: not a number') end
+local cordon_key, stem, id, cordoned, within = KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+if not within then return redis.error_reply('ERR cordon_node: not a number') end
 local drains = within > 0
 local node = state_of(node_of(stem, id))
 
 local now = clock()
-redis.call('DEL', hold_key)
-if cordoned then redis.call('HSET', hold_key, 'cordoned', '1') end
-if drains then redis.call('HSET', hold_key, 'drain_until_ms', whole(now + within)) end
+redis.call('DEL', cordon_key)
+if cordoned then redis.call('HSET', cordon_key, 'cordoned', '1') end
+if drains then redis.call('HSET', cordon_key, 'drain_until_ms', whole(now + within)) end
 if not node then return { 'OK' } end
 
 if drains then
@@ -31,10 +31,10 @@ if drains then
 else
   redis.call('ZREM', stem .. 'node:draining', id)
 end
-node.hold = drains and 'draining' or cordoned and 'cordoned' or ''
+node.cordon = drains and 'draining' or cordoned and 'cordoned' or ''
 write_state(stem, node, node.state, now)
-redis.call('HSET', node.key, 'hold', node.hold)
+redis.call('HSET', node.key, 'cordon', node.cordon)
 settle(stem, node, purge(stem, node, now))
 -- include announce
-announce(stem, id, node.hold ~= '' and node.hold or node.state)
+announce(stem, id, node.cordon ~= '' and node.cordon or node.state)
 return { 'OK' }

@@ -14,14 +14,14 @@ import (
 	"berth/lua"
 )
 
-// ahead is how many calls are ahead of the entries of a model with few slots.
+// ahead is how many calls are ahead of the waiters of a model with few slots.
 const ahead = 100
 
 // lobby lets tasks wait in their workflows, in front of the room of model m.
 type lobby struct {
 	*hall
-	// signals are the entries whose workflows were to be signalled, in order.
-	signals []lua.Entry
+	// signals are the waiters whose workflows were to be signalled, in order.
+	signals []lua.ModelWaiter
 }
 
 func newLobby(t *testing.T, s *lua.Scripts, limits lua.ModelLimits) *lobby {
@@ -29,7 +29,7 @@ func newLobby(t *testing.T, s *lua.Scripts, limits lua.ModelLimits) *lobby {
 	l := &lobby{hall: &hall{t: t, s: s, limits: limits}}
 	s.OnPromotion(func(promotions []lua.Promotion) {
 		for _, p := range promotions {
-			e, err := lua.ParseEntry(p.Model, p.Entry)
+			e, err := lua.ParseModelWaiter(p.Model, p.Waiter)
 			require.NoError(t, err)
 			l.signals = append(l.signals, e)
 		}
@@ -37,26 +37,26 @@ func newLobby(t *testing.T, s *lua.Scripts, limits lua.ModelLimits) *lobby {
 	return l
 }
 
-func (l *lobby) entry(queue berth.Queue, user string, n int) lua.Entry {
-	return lua.Entry{Task: berth.TaskRef{UserID: user, TaskID: "t:" + strconv.Itoa(n)}, Step: 1, Queue: queue, Model: "m"}
+func (l *lobby) waiter(queue berth.Queue, user string, n int) lua.ModelWaiter {
+	return lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: "t:" + strconv.Itoa(n)}, Step: 1, Queue: queue, Model: "m"}
 }
 
-func (l *lobby) call(e lua.Entry) lua.EntryCall {
-	return lua.EntryCall{Entry: e, Limits: l.limits, Times: slotTimes}
+func (l *lobby) call(e lua.ModelWaiter) lua.ModelWaiterCall {
+	return lua.ModelWaiterCall{ModelWaiter: e, Limits: l.limits, Times: slotTimes}
 }
 
-func (l *lobby) enter(e lua.Entry) (promoted bool) {
+func (l *lobby) enter(e lua.ModelWaiter) (promoted bool) {
 	l.t.Helper()
 	promoted, err := l.s.EnterTask(l.t.Context(), l.call(e), time.Hour, 0)
 	require.NoError(l.t, err)
 	return promoted
 }
 
-// positions returns the estimated positions of entries, -1 for those that do not wait.
-func (l *lobby) positions(entries ...lua.Entry) (positions []int) {
+// positions returns the estimated positions of waiters, -1 for those that do not wait.
+func (l *lobby) positions(waiters ...lua.ModelWaiter) (positions []int) {
 	l.t.Helper()
-	var keys []lua.EntryKey
-	for _, e := range entries {
+	var keys []lua.ModelWaiterKey
+	for _, e := range waiters {
 		keys = append(keys, e.Key())
 	}
 	waits, err := l.s.ReadPositions(l.t.Context(), keys)
@@ -68,11 +68,11 @@ func (l *lobby) positions(entries ...lua.Entry) (positions []int) {
 }
 
 // enterAll enters n tasks of a user, and returns those whose calls may be made.
-func (l *lobby) enterAll(queue berth.Queue, user string, n int) (promoted []lua.Entry) {
+func (l *lobby) enterAll(queue berth.Queue, user string, n int) (promoted []lua.ModelWaiter) {
 	l.t.Helper()
 	for range n {
 		l.number++
-		e := l.entry(queue, user, l.number)
+		e := l.waiter(queue, user, l.number)
 		if l.enter(e) {
 			promoted = append(promoted, e)
 		}
@@ -80,21 +80,21 @@ func (l *lobby) enterAll(queue berth.Queue, user string, n int) (promoted []lua.
 	return promoted
 }
 
-// begin requests a slot for an entry, and returns the lease.
-func (l *lobby) begin(e lua.Entry) (id string, code string) {
+// begin requests a slot for a waiter, and returns the lease.
+func (l *lobby) begin(e lua.ModelWaiter) (id string, code string) {
 	l.t.Helper()
 	l.number++
 	id = lua.Lease{Process: "p", Queue: e.Queue, UserID: e.Task.UserID, Rest: fmt.Sprintf("%s#%d", e.CallID(1), l.number)}.ID()
-	r, err := l.s.AcquireSlot(l.t.Context(), lua.SlotCall{Model: "m", Limits: l.limits, Lease: id, Entry: e.ID(), Times: slotTimes})
+	r, err := l.s.AcquireSlot(l.t.Context(), lua.SlotCall{Model: "m", Limits: l.limits, Lease: id, Waiter: e.ID(), Times: slotTimes})
 	require.NoError(l.t, err)
 	return id, r.Code
 }
 
 // confirm records that workflows have been signalled, and that those of gone have ended.
-func (l *lobby) confirm(signalled, gone []lua.Entry) {
+func (l *lobby) confirm(signalled, gone []lua.ModelWaiter) {
 	l.t.Helper()
-	ids := func(entries []lua.Entry) (ids []string) {
-		for _, e := range entries {
+	ids := func(waiters []lua.ModelWaiter) (ids []string) {
+		for _, e := range waiters {
 			ids = append(ids, e.ID())
 		}
 		return ids
@@ -102,7 +102,7 @@ func (l *lobby) confirm(signalled, gone []lua.Entry) {
 	require.NoError(l.t, l.s.ConfirmPromotions(l.t.Context(), "m", l.limits, slotTimes, ids(signalled), ids(gone)))
 }
 
-func (l *lobby) take() (signals []lua.Entry) {
+func (l *lobby) take() (signals []lua.ModelWaiter) {
 	signals, l.signals = l.signals, nil
 	return signals
 }
@@ -110,31 +110,31 @@ func (l *lobby) take() (signals []lua.Entry) {
 func (l *lobby) sweep() {
 	l.t.Helper()
 	limits := func(string) lua.ModelLimits { return l.limits }
-	require.NoError(l.t, l.s.SweepEntries(l.t.Context(), []string{"m"}, limits, slotTimes))
+	require.NoError(l.t, l.s.SweepModels(l.t.Context(), []string{"m"}, limits, slotTimes))
 }
 
 func (l *lobby) left() int64 {
 	l.t.Helper()
-	n, err := l.s.Redis().ZCard(l.t.Context(), l.s.Keys().ModelEntries("m")).Result()
+	n, err := l.s.Redis().ZCard(l.t.Context(), l.s.Keys().ModelWaiters("m")).Result()
 	require.NoError(l.t, err)
 	return n
 }
 
-func usersOf(entries []lua.Entry) (out []string) {
-	for _, e := range entries {
+func usersOf(waiters []lua.ModelWaiter) (out []string) {
+	for _, e := range waiters {
 		out = append(out, e.Task.UserID)
 	}
 	return out
 }
 
-func TestEntry_UnusualIDs_ParsedBack(t *testing.T) {
+func TestModelWaiter_UnusualIDs_ParsedBack(t *testing.T) {
 	t.Parallel()
-	e := lua.Entry{Task: berth.TaskRef{UserID: "https://login/u|ä b", TaskID: "a:b:2"}, Step: 3, Queue: freeBatch, Model: "m"}
-	parsed, err := lua.ParseEntry("m", e.ID())
+	e := lua.ModelWaiter{Task: berth.TaskRef{UserID: "https://login/u|ä b", TaskID: "a:b:2"}, Step: 3, Queue: freeBatch, Model: "m"}
+	parsed, err := lua.ParseModelWaiter("m", e.ID())
 	require.NoError(t, err)
 	require.Equal(t, e, parsed)
-	for _, id := range []string{"", "entry/q/u/1/t", "p/q/u/1/t:1", "entry/q/%zz/1/t:1", "entry/q/u/1/t:x"} {
-		_, err := lua.ParseEntry("m", id)
+	for _, id := range []string{"", "waiter/q/u/1/t", "p/q/u/1/t:1", "waiter/q/%zz/1/t:1", "waiter/q/u/1/t:x"} {
+		_, err := lua.ParseModelWaiter("m", id)
 		require.Error(t, err, id)
 	}
 }
@@ -146,8 +146,8 @@ func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 2})
 		now := l.enterAll(paidStream, "u", ahead+6)
 		require.Len(t, now, ahead)
-		require.False(t, l.enter(l.entry(paidStream, "u", ahead+5)))
-		require.Equal(t, []int{ahead + 4}, l.positions(l.entry(paidStream, "u", ahead+5)), "four of its user entered before it")
+		require.False(t, l.enter(l.waiter(paidStream, "u", ahead+5)))
+		require.Equal(t, []int{ahead + 4}, l.positions(l.waiter(paidStream, "u", ahead+5)), "four of its user entered before it")
 		require.True(t, l.enter(now[0]), "entering is idempotent")
 		require.EqualValues(t, 6, l.left())
 		require.Empty(t, l.signals, "the callers know")
@@ -161,13 +161,13 @@ func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 		require.Equal(t, lua.SlotWaiting, code)
 		require.Empty(t, l.take())
 		l.release("m", first)
-		require.Equal(t, []lua.Entry{l.entry(paidStream, "u", ahead+3)}, l.take())
+		require.Equal(t, []lua.ModelWaiter{l.waiter(paidStream, "u", ahead+3)}, l.take())
 		require.EqualValues(t, 3, l.left())
 	})
 }
 
 // B1: the faster calls get slots, the more of them may be made in advance.
-func TestSweepEntries_CallsEndFast_MorePromoted(t *testing.T) {
+func TestSweepModels_CallsEndFast_MorePromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 2})
@@ -186,7 +186,7 @@ func TestSweepEntries_CallsEndFast_MorePromoted(t *testing.T) {
 }
 
 // B1: a promotion is returned again until a process confirms it, then it counts until the call comes or its time is over.
-func TestSweepEntries_PromotionNotConfirmed_ReturnedAgain(t *testing.T) {
+func TestSweepModels_PromotionNotConfirmed_ReturnedAgain(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
@@ -228,32 +228,32 @@ func TestLeaveTask_TaskEnded_NextPromoted(t *testing.T) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
 		now := l.enterAll(paidStream, "u", ahead+2)
 		require.Len(t, now, ahead)
-		waiting := l.entry(paidStream, "u", ahead+1)
+		waiting := l.waiter(paidStream, "u", ahead+1)
 		require.NoError(t, s.LeaveTask(t.Context(), l.call(waiting)))
 		require.NoError(t, s.LeaveTask(t.Context(), l.call(waiting)), "idempotent")
 		require.EqualValues(t, 1, l.left())
 		require.Empty(t, l.take())
 		require.NoError(t, s.LeaveTask(t.Context(), l.call(now[1])))
-		require.Equal(t, []lua.Entry{l.entry(paidStream, "u", ahead+2)}, l.take(), "in the place of one that was promoted")
+		require.Equal(t, []lua.ModelWaiter{l.waiter(paidStream, "u", ahead+2)}, l.take(), "in the place of one that was promoted")
 	})
 }
 
-// B1: an entry whose task must have ended, by its deadline, is removed.
-func TestEnterTask_DeadlinePassed_EntryRemoved(t *testing.T) {
+// B1: a waiter whose task must have ended, by its deadline, is removed.
+func TestEnterTask_DeadlinePassed_WaiterRemoved(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
 		l.enterAll(paidStream, "u", ahead)
-		_, err := s.EnterTask(t.Context(), l.call(l.entry(paidStream, "u", 90)), time.Millisecond, 0)
+		_, err := s.EnterTask(t.Context(), l.call(l.waiter(paidStream, "u", 90)), time.Millisecond, 0)
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
-			l.enter(l.entry(paidStream, "v", 91))
-			return s.Redis().ZScore(t.Context(), s.Keys().ModelEntries("m"), l.entry(paidStream, "u", 90).ID()).Err() != nil
+			l.enter(l.waiter(paidStream, "v", 91))
+			return s.Redis().ZScore(t.Context(), s.Keys().ModelWaiters("m"), l.waiter(paidStream, "u", 90).ID()).Err() != nil
 		}, 5*time.Second, time.Millisecond)
 	})
 }
 
-// entriesInOrder is the scenario of the benchmark through entries, with `late` calls that end between a promotion and its call. It
+// entriesInOrder is the scenario of the benchmark through waiters, with `late` calls that end between a promotion and its call. It
 // returns the mean positions in which the calls of the small users and of the big one were served.
 func entriesInOrder(t *testing.T, s *lua.Scripts, limits lua.ModelLimits, late int) (small, big float64) {
 	t.Helper()
@@ -265,7 +265,7 @@ func entriesInOrder(t *testing.T, s *lua.Scripts, limits lua.ModelLimits, late i
 	var sum [2]float64
 	var running []string
 	position := 0
-	pending := map[int][]lua.Entry{}
+	pending := map[int][]lua.ModelWaiter{}
 	update := func() {
 		pending[position+1+late] = append(pending[position+1+late], l.take()...)
 		for _, l := range l.holders("m") {
@@ -274,9 +274,9 @@ func entriesInOrder(t *testing.T, s *lua.Scripts, limits lua.ModelLimits, late i
 			}
 		}
 	}
-	begin := func(entries []lua.Entry) {
-		l.confirm(entries, nil)
-		for _, e := range entries {
+	begin := func(waiters []lua.ModelWaiter) {
+		l.confirm(waiters, nil)
+		for _, e := range waiters {
 			l.begin(e)
 		}
 		update()
@@ -311,7 +311,7 @@ func entriesInOrder(t *testing.T, s *lua.Scripts, limits lua.ModelLimits, late i
 }
 
 // B1, T4: mean positions of ten users with one slot in ten each are 50 and 193, also when the room sees few of the calls.
-func TestEntries_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
+func TestModelWaiters_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
 	t.Parallel()
 	for _, limits := range []lua.ModelLimits{{Cap: 5}, {Cap: 5, UserCap: 5}} {
 		for _, late := range []int{0, 3, 30} { // a promotion takes as long as three calls of 50 ms in five slots, on a busy machine longer
@@ -327,12 +327,12 @@ func TestEntries_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
 }
 
 // B1: four queues that have more tasks than slots share them by their weights.
-func TestEntries_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
+func TestModelWaiters_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
 	l := newLobby(t, s, lua.ModelLimits{Cap: 5})
 	weights := map[berth.Queue]float64{paidStream: 8, paidBatch: 4, freeStream: 2, freeBatch: 1}
-	var ready []lua.Entry
+	var ready []lua.ModelWaiter
 	for _, q := range []berth.Queue{freeBatch, freeStream, paidBatch, paidStream} {
 		ready = append(ready, l.enterAll(q, "u", 600)...)
 	}
@@ -367,7 +367,7 @@ func TestEntries_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 }
 
 // B1: the calls of a user at the limit do not keep those of others from being made; when a call ends, the next one is there.
-func TestEntries_UserAtLimit_OthersPromoted(t *testing.T) {
+func TestModelWaiters_UserAtLimit_OthersPromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 10, UserCap: 2})
@@ -395,20 +395,20 @@ func TestEnterTask_RedisLostData_PromotedInOrderAfterGrace(t *testing.T) {
 	require.NoError(t, s.Redis().FlushAll(t.Context()).Err())
 	created := time.Now().Add(-time.Minute)
 	for i, n := range []int{4, 2, 3, 1} {
-		promoted, err := s.EnterTask(t.Context(), l.call(l.entry(paidStream, "big", n)), time.Hour, created.UnixMicro()+int64(n))
+		promoted, err := s.EnterTask(t.Context(), l.call(l.waiter(paidStream, "big", n)), time.Hour, created.UnixMicro()+int64(n))
 		require.NoError(t, err)
 		require.False(t, promoted, i)
 	}
-	require.False(t, l.enter(l.entry(paidStream, "big", 5)), "a task of the user that is accepted now")
-	require.False(t, l.enter(l.entry(paidStream, "other", 6)))
+	require.False(t, l.enter(l.waiter(paidStream, "big", 5)), "a task of the user that is accepted now")
+	require.False(t, l.enter(l.waiter(paidStream, "other", 6)))
 	l.sweep()
 	require.Empty(t, l.take())
 	endGrace(t, s)
-	var order []lua.Entry
+	var order []lua.ModelWaiter
 	for l.sweep(); len(l.signals) > 0; l.sweep() {
 		for _, e := range l.take() {
 			order = append(order, e)
-			l.confirm([]lua.Entry{e}, nil)
+			l.confirm([]lua.ModelWaiter{e}, nil)
 			id, _ := l.begin(e)
 			l.release("m", id)
 		}
@@ -433,8 +433,8 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
 		now := l.enterAll(paidStream, "big", ahead+10)
 		require.Len(t, l.enterAll(paidStream, "small", ahead/2+2), ahead/2, "half of the part of one")
-		last, small := l.entry(paidStream, "big", ahead+10), l.entry(paidStream, "small", ahead+10+ahead/2+1)
-		before := l.positions(now[0], last, small, l.entry(paidStream, "absent", 1))
+		last, small := l.waiter(paidStream, "big", ahead+10), l.waiter(paidStream, "small", ahead+10+ahead/2+1)
+		before := l.positions(now[0], last, small, l.waiter(paidStream, "absent", 1))
 		all := ahead + ahead/2
 		require.Equal(t, []int{0, all + 11, all + 1, -1}, before)
 		wait, err := s.EstimateWait(t.Context(), last, l.limits)
@@ -468,12 +468,12 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 		} {
 			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, c.limits)
 			require.NoError(t, err)
-			waits, err := s.ReadPositions(t.Context(), []lua.EntryKey{now[2].Key(), last.Key()})
+			waits, err := s.ReadPositions(t.Context(), []lua.ModelWaiterKey{now[2].Key(), last.Key()})
 			require.NoError(t, err)
 			for _, w := range waits {
 				require.Equal(t, c.paused, w.Paused, c.name)
 			}
-			wait, err := s.EstimateWait(t.Context(), l.entry(paidStream, "new", 1), l.limits)
+			wait, err := s.EstimateWait(t.Context(), l.waiter(paidStream, "new", 1), l.limits)
 			require.NoError(t, err)
 			require.Equal(t, c.paused, wait.Paused, c.name)
 		}
@@ -486,7 +486,7 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 }
 
 // T4: the work of a call does not grow with the number of tasks that wait.
-func TestEntries_ManyTasks_CommandsStayTheSame(t *testing.T) {
+func TestModelWaiters_ManyTasks_CommandsStayTheSame(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
 	s := lua.New(server.Client(), lua.Keys{})
@@ -496,14 +496,14 @@ func TestEntries_ManyTasks_CommandsStayTheSame(t *testing.T) {
 	enter := func(from, to int) {
 		for i := from; i < to; i++ {
 			q := berth.Queues()[i%len(berth.Queues())]
-			l.enter(l.entry(q, fmt.Sprintf("user%d", i%(to/10)), i))
+			l.enter(l.waiter(q, fmt.Sprintf("user%d", i%(to/10)), i))
 		}
 		l.take()
 	}
 	commands := func() int64 {
 		before := total(t, server)
 		l.enterAll(paidBatch, "u", 1)
-		id, _ := l.begin(l.entry(paidBatch, "u", 999_999))
+		id, _ := l.begin(l.waiter(paidBatch, "u", 999_999))
 		l.release("m", id)
 		return total(t, server) - before
 	}

@@ -1,4 +1,4 @@
--- seize_node_slot: hold a slot of one node for work that it runs already, also when the node is full or Redis had lost the
+-- restore_node_slot: hold a slot of one node for work that it runs already, also when the node is full or Redis had lost the
 -- slot: counting the work keeps other work away. Idempotent.
 --
 -- KEYS[1] its slots
@@ -18,7 +18,7 @@
 -- include settle
 
 local slots, given, stem, id, lease, ttl = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[4], tonumber(ARGV[5])
-if not ttl then return redis.error_reply('ERR seize_node_slot: not a number') end
+if not ttl then return redis.error_reply('ERR restore_node_slot: not a number') end
 local node = state_of(node_of(stem, id))
 if not node or node.state == 'dead' or node.generation ~= ARGV[3] then return { 'GONE' } end
 
