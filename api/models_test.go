@@ -22,7 +22,7 @@ const (
 	paidStream = berth.Queue("q_paid_stream")
 )
 
-// modelTimes are so long that no slot and no ticket ends by itself during a test.
+// modelTimes are so long that no slot and no ticket ends during a test.
 var modelTimes = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
 // call requests a slot of a model, as the worker of a task does.
