@@ -8,6 +8,7 @@ import (
 
 	"berth"
 	"berth/internal/redisconn"
+	"berth/internal/setting"
 	"berth/lua"
 )
 
@@ -34,7 +35,7 @@ func TestGuardFormat_Unknown_IsRefused(t *testing.T) {
 				err := call(ctx)
 				require.True(t, lua.UnknownFormat(err), "%s: %v", name, err)
 				require.ErrorContains(t, err, "the keys of this Redis have format "+has+", and this version of berth knows format "+knows, name)
-				require.ErrorAs(t, redisconn.Explained(err), new(redisconn.SetupError), "%s: a process does not start", name)
+				require.ErrorAs(t, redisconn.Explained(err), new(*setting.WrongError), "%s: a process does not start", name)
 			}
 		}
 		accepted := func(s *lua.Scripts) {

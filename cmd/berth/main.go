@@ -19,9 +19,7 @@ import (
 	"berth/internal/bench"
 	"berth/internal/config"
 	"berth/internal/identity"
-	"berth/internal/ledger"
 	"berth/internal/node"
-	"berth/internal/redisconn"
 	"berth/internal/secret"
 	"berth/internal/setting"
 	"berth/internal/telemetry"
@@ -123,9 +121,7 @@ const (
 // statusOf returns statusWrong for an error that lasts until an argument, a setting, a file that it names, or a right is changed.
 func statusOf(err error) int {
 	var wrong *setting.WrongError
-	var redis redisconn.SetupError
-	var database *ledger.Problem
-	if errors.As(err, &wrong) || errors.As(err, &redis) || secret.Named(err) || errors.As(err, &database) && database.Lasting {
+	if errors.As(err, &wrong) || secret.Named(err) {
 		return statusWrong
 	}
 	return statusFailed

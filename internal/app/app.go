@@ -105,7 +105,7 @@ func (b *base) connectRedis(ctx context.Context, cfg config.Redis, logger *slog.
 		return err
 	}
 	b.scripts = lua.New(b.redis, lua.Keys{Cell: cfg.Cell})
-	var wrong redisconn.SetupError
+	var wrong *setting.WrongError
 	if err = b.checkRedis(ctx); errors.As(err, &wrong) {
 		return err
 	}
@@ -115,7 +115,7 @@ func (b *base) connectRedis(ctx context.Context, cfg config.Redis, logger *slog.
 	return nil
 }
 
-// checkRedis returns a redisconn.SetupError where berth cannot work on this Redis. Other errors mean that it is unavailable.
+// checkRedis returns a setting.WrongError where berth cannot work on this Redis. Other errors mean that it is unavailable.
 func (b *base) checkRedis(ctx context.Context) error {
 	if err := b.redis.Check(ctx, b.scripts.Keys().Guard()); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (b *base) checkRedis(ctx context.Context) error {
 func (b *base) watchRedis(ctx context.Context) error {
 	for b.unchecked && pause.For(ctx, time.Second) {
 		err := b.checkRedis(ctx)
-		var wrong redisconn.SetupError
+		var wrong *setting.WrongError
 		if errors.As(err, &wrong) {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"berth/internal/health"
 	"berth/internal/redisconn"
 	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/testredis"
 )
 
@@ -50,7 +51,7 @@ func TestUseRedis_ServerCannotBeWorkedWith_IsUnavailableWhileItLasts(t *testing.
 			require.NotContains(t, r.Text, "127.0.0.1")
 			require.False(t, r.Risk)
 			require.True(t, redisconn.Unavailable(err), "requests are refused with 503")
-			var wrong redisconn.SetupError
+			var wrong *setting.WrongError
 			starts := (&base{}).connectRedis(t.Context(), config.Redis{Addr: secret.Address(server.Addr())}, slog.New(slog.DiscardHandler))
 			if state.Setup {
 				require.ErrorAs(t, starts, &wrong)

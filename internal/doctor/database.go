@@ -26,7 +26,7 @@ func (d *doctor) database(ctx context.Context) {
 		d.add(Warning, subject, "check BERTH_DATABASE unless this is the first start", "the file does not exist; berth creates it: %s", err)
 		return
 	case problem != nil:
-		d.add(Error, subject, problem.Advice, "%s", problem.Said())
+		d.add(Error, subject, problem.Advice, "%s", problem.Said)
 		return
 	case err != nil:
 		d.add(Error, subject, "check BERTH_DATABASE", "%s", err)
@@ -37,7 +37,7 @@ func (d *doctor) database(ctx context.Context) {
 		d.add(OK, subject, "", "%s %s, schema version %d, accepts writes", s.Name, s.Version, s.Schema)
 	}
 	for _, p := range s.Warnings() {
-		d.add(Warning, subject, p.Advice, "%s", p.Said())
+		d.add(Warning, subject, p.Advice, "%s", p.Said)
 	}
 	if s.Pooled {
 		d.add(OK, subject, "", "connections pass through a pooler; statements are not prepared")

@@ -68,10 +68,10 @@ func TestRun_WrongPostgres_IsNamedAsByAProcess(t *testing.T) { // FI2, FI4, FI8,
 			_, err := ledger.OpenSource(t.Context(), ledger.Source{URL: c.dsn}, slog.New(slog.DiscardHandler))
 			p := ledger.Diagnose(err)
 			require.NotNil(t, p, "%v", err)
-			has(t, found, doctor.Error, p.Said(), p.Advice)
+			has(t, found, doctor.Error, p.Said, p.Advice)
 			require.Contains(t, p.Error(), "BERTH_DATABASE")
 			require.NotContains(t, p.Error(), "hid")
-			t.Logf("%s -> %s (lasting: %v)", p.Said(), p.Advice, p.Lasting)
+			t.Logf("%s -> %s (lasting: %v)", p.Said, p.Advice, p.Lasting)
 		})
 	}
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/internal/health"
 	"berth/internal/identity"
 )
 
@@ -25,13 +26,12 @@ func (d *doctor) identity(ctx context.Context) {
 	}
 	sent := d.now().Truncate(time.Second) // as the provider states its time
 	found, err := provider.Discover(ctx)
-	var fault *identity.Fault
-	if errors.As(err, &fault) {
-		advice := "check " + fault.Setting
-		if fault.Code == "issuer" && !strings.Contains(found.Issuer, "{") {
+	if wrong, ok := errors.AsType[*health.Problem](err); ok {
+		advice := "check " + wrong.Setting
+		if wrong.Code == "issuer" && !strings.Contains(found.Issuer, "{") {
 			advice = "set BERTH_OIDC_ISSUER=" + found.Issuer
 		}
-		d.add(Error, subject, advice, "%s", fault)
+		d.add(Error, subject, advice, "%s", wrong)
 		return
 	}
 	if found.Issuer != "" && found.Issuer != options.Issuer {

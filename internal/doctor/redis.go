@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"berth/internal/redisconn"
+	"berth/internal/setting"
 	"berth/lua"
 )
 
@@ -46,11 +47,11 @@ func (d *doctor) redis(ctx context.Context) {
 // redisProblem adds what processes log about an error of Redis.
 func (d *doctor) redisProblem(l Level, err error) {
 	if p := redisconn.Explain(err); p != nil {
-		d.add(l, "redis", p.Advice(), "%s", p.Cause())
+		d.add(l, "redis", p.Advice, "%s", p.Said)
 		return
 	}
 	advice := "check BERTH_REDIS_ADDR and that Redis runs"
-	if _, ok := errors.AsType[redisconn.SetupError](err); ok {
+	if _, ok := errors.AsType[*setting.WrongError](err); ok {
 		advice = "see docs/operations.md, section Redis"
 	}
 	d.add(l, "redis", advice, "%s", err)

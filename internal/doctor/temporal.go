@@ -2,8 +2,8 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"strings"
 
 	"go.temporal.io/api/workflowservice/v1"
 
@@ -27,11 +27,10 @@ func (d *doctor) temporal(ctx context.Context, searchAttributes []string) {
 	defer client.Close()
 	checker := temporalconn.NewChecker(options, client, searchAttributes)
 	checking, cancel := context.WithTimeout(ctx, checkTimeout/2) // then there is time to find out why it failed
-	err = checker.Check(checking)
+	problem, wrong := errors.AsType[*health.Problem](checker.Check(checking))
 	cancel()
-	if err != nil {
-		reason, _ := health.ReasonOf(err)
-		d.add(Error, subject, strings.TrimPrefix(reason.Setting+": "+reason.Text, ": "), "%s", temporalconn.Reported(err))
+	if wrong {
+		d.add(Error, subject, problem.Advice, "%s", problem.Said)
 		return
 	}
 	system, err := client.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})

@@ -111,19 +111,18 @@ func TestHandler_State_DecidesStatus(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 }
 
-// broken is an error with a reason, whose text has an address.
-type broken struct{ reason health.Reason }
-
-func (b *broken) Error() string         { return "10.1.2.3: " + b.reason.Text }
-func (b *broken) Reason() health.Reason { return b.reason }
+// broken returns a problem in whose error is an address.
+func broken(r health.Reason) *health.Problem {
+	return &health.Problem{Reason: r, Said: "10.1.2.3", Advice: r.Text}
+}
 
 // FI3: the reason why a dependency does not work is shown, also before it has worked once, and changes with the cause. A risk is shown of one
 // that works.
 func TestProbe_CheckHasReason_ReportHasItUntilItEnds(t *testing.T) { // L11
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var failure atomic.Pointer[broken]
-		fail := func(r health.Reason) { failure.Store(&broken{r}) }
+		var failure atomic.Pointer[health.Problem]
+		fail := func(r health.Reason) { failure.Store(broken(r)) }
 		replica := health.Reason{Code: "read_only", Setting: "BERTH_REDIS_ADDR", Text: "set the address of the master"}
 		full := health.Reason{Code: "memory_full", Setting: "maxmemory", Text: "raise it"}
 		evicts := health.Reason{Code: "evicts", Setting: "maxmemory-policy", Text: "set it to noeviction", Risk: true}

@@ -18,7 +18,7 @@ import (
 	"berth/internal/health"
 )
 
-var replica, full = &broken{health.Reason{Code: "read_only"}}, &broken{health.Reason{Code: "memory_full"}}
+var replica, full = broken(health.Reason{Code: "read_only"}), broken(health.Reason{Code: "memory_full"})
 
 // part is a part of a process that logs each second what an outage of a dependency means to it.
 func part(ctx context.Context, logger *slog.Logger, down *atomic.Bool, name string) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/internal/health"
 	"berth/internal/secret"
 )
 
@@ -33,26 +34,26 @@ type Found struct {
 	set *keySet
 }
 
-// Discover reads what the provider publishes. The error is a *Fault.
+// Discover reads what the provider publishes. The error is a *health.Problem.
 func (p *Provider) Discover(ctx context.Context) (Found, error) {
-	found, fault := p.discover(ctx)
-	if fault != nil {
-		return found, fault
+	found, wrong := p.discover(ctx)
+	if wrong != nil {
+		return found, wrong
 	}
 	return found, nil
 }
 
-func (p *Provider) discover(ctx context.Context) (found Found, fault *Fault) {
+func (p *Provider) discover(ctx context.Context) (found Found, wrong *health.Problem) {
 	address, setting := p.jwksURL, settingKeys
 	if address == "" {
-		if address, fault = p.findKeys(ctx, &found); fault != nil {
-			return found, fault
+		if address, wrong = p.findKeys(ctx, &found); wrong != nil {
+			return found, wrong
 		}
 		setting = settingIssuer
 	}
-	body, fault := p.read(ctx, &found, address, setting, "the keys")
-	if fault != nil {
-		return found, fault
+	body, wrong := p.read(ctx, &found, address, setting, "the keys")
+	if wrong != nil {
+		return found, wrong
 	}
 	set, err := parseKeys(body)
 	if err != nil {
@@ -70,11 +71,11 @@ func (p *Provider) discover(ctx context.Context) (found Found, fault *Fault) {
 }
 
 // findKeys returns the address of the keys from the discovery document.
-func (p *Provider) findKeys(ctx context.Context, found *Found) (address string, fault *Fault) {
+func (p *Provider) findKeys(ctx context.Context, found *Found) (address string, wrong *health.Problem) {
 	at := strings.TrimRight(p.issuer, "/") + WellKnown
-	body, fault := p.read(ctx, found, at, settingIssuer, "the discovery document")
-	if fault != nil {
-		return "", fault
+	body, wrong := p.read(ctx, found, at, settingIssuer, "the discovery document")
+	if wrong != nil {
+		return "", wrong
 	}
 	var document struct {
 		Issuer  string `json:"issuer"`
@@ -102,7 +103,7 @@ func (p *Provider) findKeys(ctx context.Context, found *Found) (address string, 
 }
 
 // read reads a document, without a byte order mark. Its media type does not matter.
-func (p *Provider) read(ctx context.Context, found *Found, address, setting, what string) ([]byte, *Fault) {
+func (p *Provider) read(ctx context.Context, found *Found, address, setting, what string) ([]byte, *health.Problem) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" { // the error has the address
 		return nil, broken("address", setting, "the address of "+what+" of the identity provider is invalid",
@@ -124,10 +125,8 @@ func (p *Provider) read(ctx context.Context, found *Found, address, setting, wha
 	switch status := res.StatusCode; {
 	case status == http.StatusOK:
 	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
-		return nil, &Fault{
-			Code: "status", Setting: setting, Temporary: true, Summary: fmt.Sprintf("the identity provider responds with status %d", status),
-			Err: fmt.Errorf("%s responded with %s", at, res.Status),
-		}
+		return nil, problem(health.Reason{Code: "status", Setting: setting, Text: fmt.Sprintf("the identity provider responds with status %d", status)},
+			fmt.Errorf("%s responded with %s", at, res.Status))
 	default:
 		return nil, broken("status", setting, fmt.Sprintf("the identity provider does not have %s there (status %d)", what, status), "%s responded with %s", at, res.Status)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/health"
 	"berth/internal/identity"
 	"berth/internal/testoidc"
 )
@@ -73,7 +74,7 @@ func TestProvider_OddDocuments_AcceptedOrNamed(t *testing.T) {
 		iss                 func(d *testoidc.Documents) string // of the token; nil: the issuer
 		opt                 func(o *identity.ProviderOptions)  // nil: none
 		tls                 bool
-		code, setting, text string // of the fault; empty: the token is accepted
+		code, setting, text string // of the problem; empty: the token is accepted
 		temporary           bool
 	}{
 		"as it should be":      {},
@@ -234,18 +235,18 @@ func TestProvider_OddDocuments_AcceptedOrNamed(t *testing.T) {
 				require.Equal(t, "alice", p.UserID)
 				return
 			}
-			var fault *identity.Fault
-			require.ErrorAs(t, err, &fault)
-			t.Logf("%s | %s | %s", fault, fault.Setting, refused)
-			require.Equal(t, c.code, fault.Code)
-			require.Equal(t, c.setting, fault.Setting)
-			require.Equal(t, c.temporary, fault.Temporary)
+			var wrong *health.Problem
+			require.ErrorAs(t, err, &wrong)
+			t.Logf("%s | %s | %s", wrong, wrong.Setting, refused)
+			require.Equal(t, c.code, wrong.Code)
+			require.Equal(t, c.setting, wrong.Setting)
+			require.Equal(t, c.temporary, !wrong.Lasting)
 			require.ErrorContains(t, err, c.text)
-			require.NotContains(t, fault.Summary, "http", "any caller reads it")
+			require.NotContains(t, wrong.Text, "http", "any caller reads it")
 			e, ok := errors.AsType[*berth.Error](refused)
 			require.True(t, ok)
 			require.Equal(t, berth.CodeUnavailable, e.Code)
-			require.Contains(t, e.Message, fault.Summary)
+			require.Contains(t, e.Message, wrong.Text)
 			if c.temporary {
 				require.Contains(t, e.Message, "retry later")
 			} else {
@@ -396,9 +397,9 @@ func TestProvider_Hangs_CallsAreNotDelayed(t *testing.T) {
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
 	require.Less(t, took, 4*time.Second)
 	require.Eventually(t, func() bool { return v.Provider.Check(t.Context()) != nil }, 20*time.Second, 10*time.Millisecond, "the reading is given up")
-	var fault *identity.Fault
-	require.ErrorAs(t, v.Provider.Check(t.Context()), &fault)
-	require.Equal(t, "timeout", fault.Code)
+	var wrong *health.Problem
+	require.ErrorAs(t, v.Provider.Check(t.Context()), &wrong)
+	require.Equal(t, "timeout", wrong.Code)
 	calls := time.Now()
 	for range 100 {
 		_, err = call(unknown)

@@ -14,6 +14,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"berth"
+	"berth/internal/health"
 )
 
 // ProviderOptions are the settings of a Provider. Issuer, JWKSURL or both are required.
@@ -36,15 +37,15 @@ type Provider struct {
 	log             *slog.Logger
 	wait            time.Duration // maxWait
 	last            atomic.Pointer[reading]
-	first           chan struct{}      // closed after the first reading
-	requests        chan chan<- *Fault // of a reading; the channels have room for its result
+	first           chan struct{}               // closed after the first reading
+	requests        chan chan<- *health.Problem // of a reading; the channels have room for its result
 }
 
 // reading is what is known after a reading.
 type reading struct {
-	keys  *keySet   // nil before the first that succeeded
-	at    time.Time // when they were read
-	fault *Fault    // of the last one; nil if it succeeded
+	keys  *keySet         // nil before the first that succeeded
+	at    time.Time       // when they were read
+	wrong *health.Problem // of the last one; nil if it succeeded
 }
 
 const (
@@ -73,7 +74,7 @@ func NewProvider(o ProviderOptions) (*Provider, error) {
 	}
 	p := &Provider{
 		issuer: o.Issuer, jwksURL: o.JWKSURL, claims: o.Claims, client: o.Client, log: o.Logger, wait: maxWait,
-		first: make(chan struct{}), requests: make(chan chan<- *Fault),
+		first: make(chan struct{}), requests: make(chan chan<- *health.Problem),
 	}
 	p.last.Store(&reading{})
 	return p, nil
@@ -84,7 +85,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var last time.Time
-	var waiting []chan<- *Fault
+	var waiting []chan<- *health.Problem
 	for {
 		select {
 		case <-ctx.Done():
@@ -95,15 +96,15 @@ func (p *Provider) Run(ctx context.Context) error {
 			continue
 		case <-next.C:
 		}
-		fault := p.refreshKeys(ctx)
+		wrong := p.refreshKeys(ctx)
 		for _, done := range waiting {
-			done <- fault
+			done <- wrong
 		}
 		if last.IsZero() {
 			close(p.first)
 		}
 		waiting, last = nil, time.Now()
-		if fault != nil {
+		if wrong != nil {
 			next.Reset(retryEvery)
 			continue
 		}
@@ -111,15 +112,15 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// refreshKeys replaces the keys, and keeps those that were read before where that fails. Check reports the fault.
-func (p *Provider) refreshKeys(ctx context.Context) *Fault {
+// refreshKeys replaces the keys, and keeps those that were read before where that fails. Check reports the problem.
+func (p *Provider) refreshKeys(ctx context.Context) *health.Problem {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	was := p.last.Load()
-	found, fault := p.discover(ctx)
-	if fault != nil {
-		p.last.Store(&reading{keys: was.keys, at: was.at, fault: fault})
-		return fault
+	found, wrong := p.discover(ctx)
+	if wrong != nil {
+		p.last.Store(&reading{keys: was.keys, at: was.at, wrong: wrong})
+		return wrong
 	}
 	if ids := found.set.ids(); was.keys == nil || !slices.Equal(ids, was.keys.ids()) {
 		p.log.InfoContext(ctx, "identity provider's keys read", "issuer", found.Issuer, "keys", strings.Join(ids, " "), "before", strings.Join(was.keys.ids(), " "))
@@ -137,41 +138,41 @@ func (p *Provider) refreshKeys(ctx context.Context) *Fault {
 	return nil
 }
 
-// Check returns a *Fault while the keys cannot be read. It waits for the first reading.
+// Check returns a *health.Problem while the keys cannot be read. It waits for the first reading.
 func (p *Provider) Check(ctx context.Context) error {
 	select {
 	case <-p.first:
 	case <-ctx.Done():
 		return unreachable(settingIssuer, ctx.Err())
 	}
-	fault := p.last.Load().fault
-	if fault == nil {
-		return nil // not the nil *Fault, which would be an error
+	wrong := p.last.Load().wrong
+	if wrong == nil {
+		return nil // not the nil *health.Problem, which would be an error
 	}
-	return fault
+	return wrong
 }
 
 // refresh returns after the next reading. Where the last one failed it does not wait for the next, which it requests: a provider that hangs
 // does not delay calls.
-func (p *Provider) refresh(ctx context.Context) *Fault {
-	if fault := p.last.Load().fault; fault != nil {
+func (p *Provider) refresh(ctx context.Context) *health.Problem {
+	if wrong := p.last.Load().wrong; wrong != nil {
 		select {
-		case p.requests <- make(chan *Fault, 1):
+		case p.requests <- make(chan *health.Problem, 1):
 		default: // there is one now
 		}
-		return fault
+		return wrong
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.wait)
 	defer cancel()
-	done := make(chan *Fault, 1)
+	done := make(chan *health.Problem, 1)
 	select {
 	case p.requests <- done:
 	case <-ctx.Done():
 		return unreachable(settingIssuer, ctx.Err())
 	}
 	select {
-	case fault := <-done:
-		return fault
+	case wrong := <-done:
+		return wrong
 	case <-ctx.Done():
 		return unreachable(settingIssuer, ctx.Err())
 	}
@@ -190,12 +191,12 @@ func (p *Provider) keysFor(ctx context.Context, token *jwt.Token, claims jwt.Map
 
 // nextKeys returns the keys that can have signed the token after the next reading.
 func (p *Provider) nextKeys(ctx context.Context, token *jwt.Token) (any, error) {
-	fault := p.refresh(ctx)
+	wrong := p.refresh(ctx)
 	if set := p.last.Load().keys.matching(token); len(set.Keys) > 0 {
 		return set, nil
 	}
-	if fault != nil {
-		return nil, berth.Errorf(berth.CodeUnavailable, "%s", fault.advice()).With(fault)
+	if wrong != nil {
+		return nil, berth.Errorf(berth.CodeUnavailable, "%s", advice(wrong.Reason)).With(wrong)
 	}
 	id, _ := token.Header["kid"].(string)
 	return nil, berth.Errorf(berth.CodeUnauthenticated, "the token is signed with a key that the identity provider does not publish: kid %s, alg %s",

@@ -102,10 +102,9 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	case err == nil:
 		c.accepted.Store(&now)
 	case ok && refused.Code == stateTooMany:
-		p := problems[stateTooMany]
-		p.Advice += fmt.Sprintf("; this process uses up to %d connections, of max_connections=%s", c.from.connections()+probeConnections, c.maximum())
-		p.Err = err
-		err = &p
+		r := problems[stateTooMany]
+		r.Text += fmt.Sprintf("; this process uses up to %d connections, of max_connections=%s", c.from.connections()+probeConnections, c.maximum())
+		err = problem(r, err)
 	case ok && isRefused(err):
 		from := c.from.password()
 		if !from.IsSet() {

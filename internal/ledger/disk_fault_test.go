@@ -19,7 +19,7 @@ func TestPing_DiskFull_UnavailableUntilThereIsSpace(t *testing.T) { // FI9
 	l := open(t, s.Database(t))
 	file := filepath.Join(s.Data(), "filler")
 	require.NoError(t, exec.CommandContext(t.Context(), "/bin/sh", "-c", "cat /dev/zero > "+file+" || true").Run())
-	p := problem(t, l, "disk_full")
+	p := awaitProblem(t, l, "disk_full")
 	require.Contains(t, p.Error(), "No space left on device")
 	require.NoError(t, os.Remove(file))
 	writes(t, l)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"berth"
 )
@@ -38,7 +39,7 @@ func translate(what string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", what, berth.Errorf(berth.CodeUnavailable, "the call was cancelled").With(err))
 	}
-	if p := Diagnose(err); p != nil && !p.internal {
+	if p := Diagnose(err); p != nil && !slices.Contains(internal, p.Reason) {
 		return fmt.Errorf("%s: %w", what, berth.Errorf(berth.CodeUnavailable, "database unavailable; retry").With(p))
 	}
 	return fmt.Errorf("%s: %w", what, err)

@@ -15,13 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/health"
 	"berth/internal/testdb"
 )
 
-// problem waits until Ping returns one with a code, and requires that a write fails then with CodeUnavailable.
-func problem(t *testing.T, l *Ledger, code string) *Problem {
+// awaitProblem waits until Ping returns a problem with a code, and requires that a write fails then with CodeUnavailable.
+func awaitProblem(t *testing.T, l *Ledger, code string) *health.Problem {
 	t.Helper()
-	var p *Problem
+	var p *health.Problem
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // of a gate
 		defer cancel()
@@ -90,7 +91,7 @@ func TestPing_ServerBecomesReadOnly_UnavailableUntilItIsWritable(t *testing.T) {
 			l := open(t, dsn)
 			fill(t, l)
 			do(c.on)
-			p := problem(t, l, "read_only")
+			p := awaitProblem(t, l, "read_only")
 			require.Contains(t, p.Error(), "read")
 			require.Equal(t, "BERTH_DATABASE", p.Setting)
 			require.False(t, p.Lasting)
@@ -111,7 +112,7 @@ func TestConnector_StandbyPromoted_FoundWithoutRestart(t *testing.T) { // FI2
 	require.Equal(t, "read_only", Diagnose(err).Code, err)
 
 	primary.Kill()
-	p := problem(t, l, "read_only")
+	p := awaitProblem(t, l, "read_only")
 	require.Contains(t, p.Error(), primary.Addr()+": dial tcp "+primary.Addr()+": connect: connection refused; "+standby.Addr()+": read only connection: the database is read-only")
 	standby.Promote(t)
 	writes(t, l)
@@ -188,7 +189,7 @@ func TestTranslate_ErrorsOfPostgres_AreClassified(t *testing.T) { // FI2, FI8
 		require.True(t, strings.HasPrefix(p.Error(), "words of the server (SQLSTATE "+state+"): "), p.Error())
 		require.NotEmpty(t, p.Advice)
 		require.Contains(t, p.Setting, "BERTH_DATABASE")
-		require.Equal(t, p.Advice, p.Reason().Text)
+		require.Equal(t, p.Advice, p.Text)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"berth"
+	"berth/internal/health"
 )
 
 // Server is what a database reports about itself.
@@ -33,23 +34,20 @@ type Server struct {
 }
 
 // Warnings are problems with which berth works.
-func (s Server) Warnings() (found []*Problem) {
+func (s Server) Warnings() (found []*health.Problem) {
 	if s.Schema > s.Latest {
-		found = append(found, &Problem{
-			Code: "schema_newer", Setting: setting, Advice: "this is permitted during an upgrade only: upgrade berth",
-			Err: fmt.Errorf("the schema has version %d, this program knows up to %d", s.Schema, s.Latest),
-		})
+		newer := health.Reason{Code: "schema_newer", Setting: setting, Text: "this is permitted during an upgrade only: upgrade berth"}
+		found = append(found, problem(newer, fmt.Errorf("the schema has version %d, this program knows up to %d", s.Schema, s.Latest)))
 	}
 	if !s.Pooled && s.MaxConnections > 0 && s.MaxConnections < 2*s.Connections {
-		p := problems[stateTooMany]
-		p.Err = fmt.Errorf("the server permits %d connections to this role and database, and each process of berth uses up to %d", s.MaxConnections, s.Connections)
-		found = append(found, &p)
+		found = append(found, problem(problems[stateTooMany],
+			fmt.Errorf("the server permits %d connections to this role and database, and each process of berth uses up to %d", s.MaxConnections, s.Connections)))
 	}
 	return found
 }
 
 // Inspect checks whether a process of berth can work with a database. It changes nothing but a row that Ping writes, too. It returns a
-// *Problem if a process cannot. The error of a SQLite file that does not exist wraps fs.ErrNotExist.
+// *health.Problem if a process cannot. The error of a SQLite file that does not exist wraps fs.ErrNotExist.
 func Inspect(ctx context.Context, src Source) (s Server, err error) {
 	dsn, err := src.Address()
 	if err != nil {
@@ -77,7 +75,7 @@ func Inspect(ctx context.Context, src Source) (s Server, err error) {
 	return s, l.checkWrite(ctx)
 }
 
-// problemOf returns the *Problem of an error that has one.
+// problemOf returns the *health.Problem of an error that has one.
 func problemOf(err error) error {
 	if p := Diagnose(err); p != nil {
 		return p
@@ -141,7 +139,7 @@ func (l *Ledger) checkPooler(ctx context.Context) error {
 	return nil
 }
 
-// checkOwner returns a missingRight if the role may not create tables, or change those that there are.
+// checkOwner returns the problem missingRight if the role may not create tables, or change those that there are.
 func (l *Ledger) checkOwner(ctx context.Context) error {
 	if l.dialect.name != "postgres" {
 		return nil
@@ -158,9 +156,9 @@ func (l *Ledger) checkOwner(ctx context.Context) error {
 	case schema == "":
 		return &pgconn.PgError{Code: "3F000", Message: "no schema has been selected to create in"} // as the migration would get it
 	case !creates:
-		return rightsError(fmt.Errorf("permission denied for schema %s: role %s may not create tables", schema, role))
+		return problem(missingRight, fmt.Errorf("permission denied for schema %s: role %s may not create tables", schema, role))
 	case foreign != "":
-		return rightsError(fmt.Errorf("role %s is not an owner of tables that have to be changed: %s", role, foreign))
+		return problem(missingRight, fmt.Errorf("role %s is not an owner of tables that have to be changed: %s", role, foreign))
 	default:
 		return nil
 	}

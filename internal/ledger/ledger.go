@@ -62,9 +62,9 @@ func Open(ctx context.Context, dsn string, logger *slog.Logger) (*Ledger, error)
 	return OpenSource(ctx, Source{URL: dsn}, logger)
 }
 
-// OpenSource opens a database and brings its schema up to date. An error has a *Problem, see Diagnose, unless settings are invalid. Any number of processes may open one database at the same time. The URL of PostgreSQL accepts the TLS parameters of libpq: sslmode, sslrootcert,
-// sslcert and sslkey. SQLite runs in WAL mode with synchronous=FULL: acknowledged writes survive a
-// power failure.
+// OpenSource opens a database and brings its schema up to date. An error has a *health.Problem, see Diagnose, unless settings
+// are invalid. Any number of processes may open one database at the same time. The URL of PostgreSQL accepts the TLS parameters of libpq:
+// sslmode, sslrootcert, sslcert and sslkey. SQLite runs in WAL mode with synchronous=FULL: acknowledged writes survive a power failure.
 func OpenSource(ctx context.Context, src Source, logger *slog.Logger) (*Ledger, error) {
 	l, err := connect(src)
 	if err != nil {

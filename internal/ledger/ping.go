@@ -29,7 +29,7 @@ const (
 	sqliteProbeTimeout = 50 * time.Millisecond
 )
 
-// Ping returns a *Problem when the database is unavailable or does not accept writes. It has connections of its own, and does not wait for
+// Ping returns a *health.Problem when the database is unavailable or does not accept writes. It has connections of its own, and does not wait for
 // the write that it starts once in writeEvery, or with each call after one that failed: a database that is slow, or whose connections are all
 // in use, is not unavailable. The next call returns the outcome.
 func (l *Ledger) Ping(ctx context.Context) error {
@@ -106,9 +106,7 @@ func (l *Ledger) checkWrite(ctx context.Context) error {
 	defer cancel()
 	var standbys string
 	if l.probe.QueryRowContext(asking, "SELECT current_setting('synchronous_standby_names')").Scan(&standbys) == nil && standbys != "" {
-		p := standbyAwaited
-		p.Err = fmt.Errorf("a commit did not end within %s, and synchronous_standby_names is set: %w", writeTimeout, err)
-		return &p
+		return problem(standbyAwaited, fmt.Errorf("a commit did not end within %s, and synchronous_standby_names is set: %w", writeTimeout, err))
 	}
 	return err
 }
@@ -145,7 +143,7 @@ var allocatePostgres = []string{
 	"SELECT count(*) FROM (SELECT md5(n::text) AS text FROM generate_series(1, 4000) AS n ORDER BY text OFFSET 0) AS sorted",
 }
 
-// checkRights returns a missingRight if the role of PostgreSQL may not use one of the tables.
+// checkRights returns the problem missingRight if the role of PostgreSQL may not use one of the tables.
 func (l *Ledger) checkRights(ctx context.Context, tx *sql.Tx) error {
 	if l.dialect.name != "postgres" {
 		return nil
@@ -160,13 +158,7 @@ func (l *Ledger) checkRights(ctx context.Context, tx *sql.Tx) error {
 	if err != nil || lacking == "" {
 		return err
 	}
-	return rightsError(fmt.Errorf("role %s lacks rights on tables: %s", role, lacking))
-}
-
-func rightsError(err error) error {
-	p := missingRight
-	p.Err = err
-	return &p
+	return problem(missingRight, fmt.Errorf("role %s lacks rights on tables: %s", role, lacking))
 }
 
 // unconnected reports whether an error is that of a connection that was closed.

@@ -105,7 +105,7 @@ func TestConnector_PoolerSwitchedToPromotedStandby_FoundWithoutRestart(t *testin
 	}
 	fill4()
 	pooler.Target(t, standby)
-	problem(t, l, "read_only")
+	awaitProblem(t, l, "read_only")
 	primary.Kill()
 	standby.Promote(t)
 	fill4()

@@ -28,35 +28,9 @@ import (
 // setting names the database in messages.
 const setting = "BERTH_DATABASE"
 
-// Problem is why a database cannot be used. Its text begins with the words of the server or the driver, and ends with the advice.
-type Problem struct {
-	// Code names the problem for programs; Setting is the one that is concerned.
-	Code, Setting string
-	// Advice states what is wrong and what to change. It has no addresses, names of roles or secrets.
-	Advice string
-	// Lasting: to wait does not help, because settings or rights are wrong.
-	Lasting bool
-	Err     error
-	// internal: of a request it is an error of berth or of its schema.
-	internal bool
-}
-
-func (p *Problem) Error() string {
-	text := p.Said()
-	if strings.HasPrefix(text, p.Advice) { // of a secret that cannot be read
-		return text
-	}
-	return text + ": " + p.Advice
-}
-
-// Said returns the words of the server or the driver.
-func (p *Problem) Said() string { return said(p.Err) }
-
-func (p *Problem) Unwrap() error { return p.Err }
-
-// Reason is the part of the problem that any caller may read.
-func (p *Problem) Reason() health.Reason {
-	return health.Reason{Code: p.Code, Setting: p.Setting, Text: p.Advice}
+// problem returns one whose text names the setting.
+func problem(r health.Reason, err error) *health.Problem {
+	return &health.Problem{Reason: r, Said: said(err), Advice: r.Text, Err: err}
 }
 
 // stateReadOnly is the SQLSTATE of a write on a server that does not accept any.
@@ -68,57 +42,60 @@ const stateTooMany = "53300"
 // stateNoTable is the SQLSTATE of a statement about a table that does not exist.
 const stateNoTable = "42P01"
 
-// The problems that are not named by a SQLSTATE alone.
+// The reasons that are not named by a SQLSTATE alone.
 var (
-	readOnly = Problem{
+	readOnly = health.Reason{
 		Code: "read_only", Setting: setting,
-		Advice: "the database is read-only (a standby, or default_transaction_read_only): promote it, or name all servers in BERTH_DATABASE, of which berth finds the primary",
+		Text: "the database is read-only (a standby, or default_transaction_read_only): promote it, or name all servers in BERTH_DATABASE, of which berth finds the primary",
 	}
-	missingRight = Problem{
+	missingRight = health.Reason{
 		Code: "missing_right", Setting: setting, Lasting: true,
-		Advice: "the role of BERTH_DATABASE lacks a right: make it the owner of the database and its tables, or GRANT it USAGE and CREATE on the schema and SELECT, INSERT, UPDATE, DELETE on the tables",
+		Text: "the role of BERTH_DATABASE lacks a right: make it the owner of the database and its tables, or GRANT it USAGE and CREATE on the schema and SELECT, INSERT, UPDATE, DELETE on the tables",
 	}
-	unverifiable = Problem{
+	unverifiable = health.Reason{
 		Code: "certificate", Setting: setting, Lasting: true,
-		Advice: "the certificate of PostgreSQL could not be verified; check sslrootcert, sslmode and the host name in BERTH_DATABASE",
+		Text: "the certificate of PostgreSQL could not be verified; check sslrootcert, sslmode and the host name in BERTH_DATABASE",
 	}
-	unreached = Problem{
+	unreached = health.Reason{
 		Code: "unreachable", Setting: setting,
-		Advice: "the database cannot be reached; check host and port in BERTH_DATABASE, and that the server runs",
+		Text: "the database cannot be reached; check host and port in BERTH_DATABASE, and that the server runs",
 	}
-	withoutTLS = Problem{
+	withoutTLS = health.Reason{
 		Code: "tls", Setting: setting, Lasting: true,
-		Advice: "the server does not use TLS: enable it there, or correct sslmode in BERTH_DATABASE",
+		Text: "the server does not use TLS: enable it there, or correct sslmode in BERTH_DATABASE",
 	}
-	diskFull = Problem{
+	diskFull = health.Reason{
 		Code: "disk_full", Setting: setting,
-		Advice: "the disk of the database is full: free or add space",
+		Text: "the disk of the database is full: free or add space",
 	}
-	standbyAwaited = Problem{
+	standbyAwaited = health.Reason{
 		Code: "standby_awaited", Setting: "synchronous_standby_names",
-		Advice: "commits wait for a standby that does not confirm them: start it, or change synchronous_standby_names of PostgreSQL",
+		Text: "commits wait for a standby that does not confirm them: start it, or change synchronous_standby_names of PostgreSQL",
 	}
-	busy = Problem{Code: "busy", Setting: setting, Advice: "the database is busy"}
+	busy = health.Reason{Code: "busy", Setting: setting, Text: "the database is busy"}
 )
 
-// problems are the problems by SQLSTATE, or by its class of two characters.
-var problems = map[string]Problem{
+// problems are the reasons by SQLSTATE, or by its class of two characters.
+var problems = map[string]health.Reason{
 	"08":          unreached,
 	stateReadOnly: readOnly,
 	"26000":       pooler, "42P05": pooler,
-	"28":         {Code: "login_refused", Setting: setting, Lasting: true, Advice: "the server refused the login: check user, password and sslmode in BERTH_DATABASE, and pg_hba.conf"},
-	"3D000":      {Code: "no_database", Setting: setting, Lasting: true, Advice: "the database does not exist: create it, or correct its name in BERTH_DATABASE"},
-	"3F000":      {Code: "no_schema", Setting: setting, Lasting: true, Advice: "no schema of search_path exists: create it, or correct search_path of the role or in BERTH_DATABASE"},
+	"28":         {Code: "login_refused", Setting: setting, Lasting: true, Text: "the server refused the login: check user, password and sslmode in BERTH_DATABASE, and pg_hba.conf"},
+	"3D000":      {Code: "no_database", Setting: setting, Lasting: true, Text: "the database does not exist: create it, or correct its name in BERTH_DATABASE"},
+	"3F000":      {Code: "no_schema", Setting: setting, Lasting: true, Text: "no schema of search_path exists: create it, or correct search_path of the role or in BERTH_DATABASE"},
 	"40":         busy,
 	"42501":      missingRight,
-	"42704":      {Code: "unknown_parameter", Setting: setting, Lasting: true, internal: true, Advice: "correct the parameters of BERTH_DATABASE, or let the pooler ignore them"},
-	stateNoTable: {Code: "no_schema", Setting: setting, Lasting: true, internal: true, Advice: "tables of berth are missing: check the name of the database in BERTH_DATABASE and search_path; a process creates the tables at its start"},
-	"53":         {Code: "out_of_resources", Setting: setting, Advice: "the server lacks memory or other resources"},
+	"42704":      {Code: "unknown_parameter", Setting: setting, Lasting: true, Text: "correct the parameters of BERTH_DATABASE, or let the pooler ignore them"},
+	stateNoTable: {Code: "no_schema", Setting: setting, Lasting: true, Text: "tables of berth are missing: check the name of the database in BERTH_DATABASE and search_path; a process creates the tables at its start"},
+	"53":         {Code: "out_of_resources", Setting: setting, Text: "the server lacks memory or other resources"},
 	"53100":      diskFull,
-	stateTooMany: {Code: "too_many_connections", Setting: "BERTH_DATABASE_CONNECTIONS", Advice: "the server accepts no more connections: lower BERTH_DATABASE_CONNECTIONS, or raise max_connections or the limit of the role; docs/sizing.md has the formula"},
-	"57":         {Code: "shutting_down", Setting: setting, Advice: "the server stops, or ended this connection"},
-	"57P03":      {Code: "starting", Setting: setting, Advice: "the server starts or recovers and accepts no connections yet"},
+	stateTooMany: {Code: "too_many_connections", Setting: "BERTH_DATABASE_CONNECTIONS", Text: "the server accepts no more connections: lower BERTH_DATABASE_CONNECTIONS, or raise max_connections or the limit of the role; docs/sizing.md has the formula"},
+	"57":         {Code: "shutting_down", Setting: setting, Text: "the server stops, or ended this connection"},
+	"57P03":      {Code: "starting", Setting: setting, Text: "the server starts or recovers and accepts no connections yet"},
 }
+
+// internal are the reasons that are, for a request, an error of berth or of its schema.
+var internal = []health.Reason{problems["42704"], problems[stateNoTable]}
 
 // statePooler is the SQLSTATE of every refusal by PgBouncer, and poolerRefusals have the state that a server would give, by words of PgBouncer.
 const statePooler = "08P01"
@@ -140,9 +117,9 @@ var poolerRefusals = []struct{ text, state string }{
 }
 
 // pooler is a proxy that assigns transactions to connections and was not recognised.
-var pooler = Problem{
+var pooler = health.Reason{
 	Code: "pooler", Setting: setting, Lasting: true,
-	Advice: "a connection pooler lost or repeated a prepared statement: add default_query_exec_mode=cache_describe to the parameters of BERTH_DATABASE",
+	Text: "a connection pooler lost or repeated a prepared statement: add default_query_exec_mode=cache_describe to the parameters of BERTH_DATABASE",
 }
 
 // quoted is a part of an address in the error of the driver. It may be one of a password.
@@ -164,40 +141,38 @@ func parseAddress(dsn string) (*pgx.ConnConfig, error) {
 // invalidAddress returns the problem of an address that the driver does not accept. The error of the driver has the address; its cause has
 // parts of it in quotes.
 func invalidAddress(err error) error {
-	p := &Problem{
+	r := health.Reason{
 		Code: "invalid_address", Setting: setting, Lasting: true,
-		Advice: "correct BERTH_DATABASE: postgres://user:password@host:port/database?sslmode=verify-full, with special characters of the password encoded, such as %40 for @ and %25 for %",
+		Text: "correct BERTH_DATABASE: postgres://user:password@host:port/database?sslmode=verify-full, with special characters of the password encoded, such as %40 for @ and %25 for %",
 	}
 	if file, ok := errors.AsType[*fs.PathError](err); ok {
-		p.Err, p.Advice = file, "correct sslrootcert, sslcert or sslkey in BERTH_DATABASE"
+		r.Text = "correct sslrootcert, sslcert or sslkey in BERTH_DATABASE"
+		return problem(r, file)
 	}
-	if p.Err == nil {
-		text := "invalid PostgreSQL address"
-		if cause := errors.Unwrap(err); cause != nil {
-			if _, ok := errors.AsType[*url.Error](err); !ok {
-				text = quoted.ReplaceAllString(cause.Error(), "…")
-			}
+	text := "invalid PostgreSQL address"
+	if cause := errors.Unwrap(err); cause != nil {
+		if _, ok := errors.AsType[*url.Error](err); !ok {
+			text = quoted.ReplaceAllString(cause.Error(), "…")
 		}
-		p.Err = errors.New(text)
 	}
-	return p
+	return problem(r, errors.New(text))
 }
 
 // Diagnose returns the problem of which an error of this package is the effect, nil if it is not one of the database or its settings.
-func Diagnose(err error) *Problem {
+func Diagnose(err error) *health.Problem {
 	if err == nil {
 		return nil
 	}
-	if p, ok := errors.AsType[*Problem](err); ok {
+	if p, ok := errors.AsType[*health.Problem](err); ok {
 		return p
 	}
-	known := func(p Problem) *Problem { p.Err = err; return &p }
+	known := func(r health.Reason) *health.Problem { return problem(r, err) }
 	if s, ok := errors.AsType[*secret.Error](err); ok {
-		p := &Problem{Code: "secret", Setting: s.Setting, Lasting: true, Advice: s.Setting + ": " + s.Problem, Err: s}
+		r := health.Reason{Code: "secret", Setting: s.Setting, Lasting: true, Text: s.Setting + ": " + s.Problem}
 		if refused, ok := errors.AsType[*pgconn.PgError](s.Err); ok {
-			p.Err = refused
+			return problem(r, refused)
 		}
-		return p
+		return problem(r, s)
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return known(unverifiable)
@@ -209,8 +184,8 @@ func Diagnose(err error) *Problem {
 			}
 		}
 		for _, state := range []string{pg.Code, pg.Code[:min(2, len(pg.Code))]} {
-			if p, ok := problems[state]; ok {
-				return known(p)
+			if r, ok := problems[state]; ok {
+				return known(r)
 			}
 		}
 		return nil
@@ -236,11 +211,11 @@ var unwritten = []int{
 	sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP,
 }
 
-func diagnoseSQLite(code int, known func(Problem) *Problem) *Problem {
+func diagnoseSQLite(code int, known func(health.Reason) *health.Problem) *health.Problem {
 	if slices.Contains(unwritten, code) {
-		return known(Problem{
+		return known(health.Reason{
 			Code: "disk_full", Setting: setting,
-			Advice: "the file of BERTH_DATABASE or those beside it cannot be written: free or add space on the disk, or raise the limit of file sizes (ulimit -f)",
+			Text: "the file of BERTH_DATABASE or those beside it cannot be written: free or add space on the disk, or raise the limit of file sizes (ulimit -f)",
 		})
 	}
 	switch code & 0xff { // the primary code
@@ -249,11 +224,11 @@ func diagnoseSQLite(code int, known func(Problem) *Problem) *Problem {
 	case sqlite3.SQLITE_FULL:
 		return known(diskFull)
 	case sqlite3.SQLITE_READONLY:
-		return known(Problem{Code: "read_only", Setting: setting, Advice: "the file of BERTH_DATABASE or its directory is not writable for this process"})
+		return known(health.Reason{Code: "read_only", Setting: setting, Text: "the file of BERTH_DATABASE or its directory is not writable for this process"})
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
-		return known(Problem{Code: "damaged", Setting: setting, Lasting: true, Advice: "the file of BERTH_DATABASE is not a SQLite database, or is damaged: set another file, or restore a backup"})
+		return known(health.Reason{Code: "damaged", Setting: setting, Lasting: true, Text: "the file of BERTH_DATABASE is not a SQLite database, or is damaged: set another file, or restore a backup"})
 	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
-		return known(Problem{Code: "unreachable", Setting: setting, Advice: "the file of BERTH_DATABASE cannot be opened, read or written"})
+		return known(health.Reason{Code: "unreachable", Setting: setting, Text: "the file of BERTH_DATABASE cannot be opened, read or written"})
 	default:
 		return nil
 	}

@@ -135,8 +135,8 @@ func TestPing_TooFewConnections_WorkKeepsItsOwn(t *testing.T) { // L11
 		p := Diagnose(l.Ping(t.Context()))
 		require.NotNil(t, p)
 		require.Equal(t, "too_many_connections", p.Code)
-		require.Equal(t, "BERTH_DATABASE_CONNECTIONS", p.Reason().Setting)
-		require.Contains(t, p.Reason().Text, "max_connections")
+		require.Equal(t, "BERTH_DATABASE_CONNECTIONS", p.Setting)
+		require.Contains(t, p.Text, "max_connections")
 		require.Equal(t, own, session(), "the connection of the work is kept")
 	}
 	for _, conn := range others {

@@ -75,7 +75,7 @@ func (c *Client) Mode() Mode { return c.mode }
 
 // Open returns a client. An empty mode is detected, for which the first server that replies is asked. While none does, a
 // client of several addresses is one of a Cluster and a client of one address is one of a single server; Check reports when
-// that was wrong. A SetupError cannot be corrected by waiting.
+// that was wrong. A setting.WrongError cannot be corrected by waiting.
 func Open(ctx context.Context, opt Options) (*Client, error) {
 	u, err := opt.universal()
 	if err != nil {
@@ -89,7 +89,7 @@ func Open(ctx context.Context, opt Options) (*Client, error) {
 		}
 	}
 	mode := cmp.Or(opt.wants(), found)
-	if p := Explain(err); found == "" && p != nil && p.setup && (mode == "" || p.code == notTLS.code) {
+	if p := Explain(err); found == "" && p != nil && p.Lasting && (mode == "" || p.Code == notTLS.Code) {
 		return nil, err
 	}
 	if mode == "" && len(u.Addrs) > 1 && opt.Cell == "" {
@@ -116,7 +116,7 @@ func (o Options) open(u *redis.UniversalOptions, mode Mode) (*Client, error) {
 	switch mode {
 	case ModeSentinel:
 		if o.SentinelMaster == "" {
-			return nil, SetupError("BERTH_REDIS_SENTINEL_MASTER is not set: Sentinels need the name of the master")
+			return nil, wrongf("BERTH_REDIS_SENTINEL_MASTER is not set: Sentinels need the name of the master")
 		}
 		u.MasterName = o.SentinelMaster
 		c.UniversalClient = redis.NewUniversalClient(u)
@@ -126,7 +126,7 @@ func (o Options) open(u *redis.UniversalOptions, mode Mode) (*Client, error) {
 			return nil, errNoCell
 		}
 		if u.DB != 0 {
-			return nil, SetupError("BERTH_REDIS_ADDR: a Redis Cluster has only database 0")
+			return nil, wrongf("BERTH_REDIS_ADDR: a Redis Cluster has only database 0")
 		}
 		cluster := u.Cluster()
 		cluster.ClusterStateReloadInterval = reloadSlots
@@ -135,7 +135,7 @@ func (o Options) open(u *redis.UniversalOptions, mode Mode) (*Client, error) {
 		c.UniversalClient = rdb
 	default:
 		if len(u.Addrs) > 1 {
-			return nil, SetupError("BERTH_REDIS_ADDR: a single server has one address; for several, set BERTH_REDIS_MODE to sentinel or cluster")
+			return nil, wrongf("BERTH_REDIS_ADDR: a single server has one address; for several, set BERTH_REDIS_MODE to sentinel or cluster")
 		}
 		c.UniversalClient = redis.NewUniversalClient(u)
 		c.AddHook(newHook(o))
@@ -144,20 +144,17 @@ func (o Options) open(u *redis.UniversalOptions, mode Mode) (*Client, error) {
 }
 
 // errNoCell is why a Cluster is refused.
-const errNoCell = SetupError("Redis is a Cluster, and BERTH_CELL is not set: berth's scripts need all keys in one slot. Set BERTH_CELL to a name; " +
+var errNoCell = wrongf("Redis is a Cluster, and BERTH_CELL is not set: berth's scripts need all keys in one slot. Set BERTH_CELL to a name; " +
 	"each name is an independent berth with its own Temporal namespace and database")
 
-// SetupError is a wrong setting or a missing permission: the process cannot work until someone corrects it.
-type SetupError string
-
-// Error returns what is wrong and what to change.
-func (e SetupError) Error() string { return string(e) }
+// wrongf returns a setting.WrongError without a cause, which Explain would find.
+func wrongf(format string, args ...any) error { return setting.Wrong(fmt.Errorf(format, args...)) }
 
 // universal returns the options of go-redis, and completes o from its URL.
 func (o *Options) universal() (*redis.UniversalOptions, error) {
 	for _, s := range []secret.Secret{o.password(), o.sentinelPassword()} {
 		if err := s.Validate(); err != nil {
-			return nil, SetupError(err.Error())
+			return nil, wrongf("%s", err)
 		}
 	}
 	u := &redis.UniversalOptions{
@@ -166,7 +163,7 @@ func (o *Options) universal() (*redis.UniversalOptions, error) {
 	}
 	var err error
 	if u.TLSConfig, err = o.TLS.Config("BERTH_REDIS_TLS"); err != nil {
-		return nil, SetupError(err.Error())
+		return nil, wrongf("%s", err)
 	}
 	if strings.Contains(o.Addr, "://") {
 		err := o.fromURL(u)
@@ -177,10 +174,10 @@ func (o *Options) universal() (*redis.UniversalOptions, error) {
 	for addr := range strings.SplitSeq(o.Addr, ",") {
 		addr = strings.TrimSpace(addr)
 		if strings.Contains(addr, "@") { // it may contain a password
-			return nil, SetupError("BERTH_REDIS_ADDR: an address with a user or password must begin with redis:// or rediss://")
+			return nil, wrongf("BERTH_REDIS_ADDR: an address with a user or password must begin with redis:// or rediss://")
 		}
 		if err := setting.HostPort(addr); err != nil { // it may be a password in the wrong place
-			return nil, SetupError(fmt.Sprintf("BERTH_REDIS_ADDR: invalid address: %s", err))
+			return nil, wrongf("BERTH_REDIS_ADDR: invalid address: %s", err)
 		}
 		u.Addrs = append(u.Addrs, addr)
 	}
@@ -207,7 +204,7 @@ func (o *Options) watchTLS(c *tls.Config) {
 func (o *Options) fromURL(u *redis.UniversalOptions) error {
 	parsed, err := redis.ParseURL(o.Addr)
 	if err != nil { // it may contain the password
-		return SetupError("BERTH_REDIS_ADDR: invalid URL: must be redis://user:password@host:port/database; " +
+		return wrongf("BERTH_REDIS_ADDR: invalid URL: must be redis://user:password@host:port/database; " +
 			"special characters of user and password are percent-encoded")
 	}
 	u.Addrs, u.DB = []string{parsed.Addr}, parsed.DB

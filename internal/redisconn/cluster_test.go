@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/clienttls"
+	"berth/internal/setting"
 	"berth/internal/testcert"
 	"berth/internal/testredis"
 )
@@ -99,7 +100,7 @@ func TestOpen_WrongSetup_IsRefusedWithReason(t *testing.T) {
 				t.Cleanup(func() { _ = client.Close() })
 				err = client.Check(t.Context(), "{c}")
 			}
-			var wrong SetupError
+			var wrong *setting.WrongError
 			require.ErrorAs(t, err, &wrong)
 			require.ErrorContains(t, err, c.reason)
 		})
@@ -143,7 +144,7 @@ func TestOpen_ServerResetsAfterHandshake_CertificateIsNamed(t *testing.T) { // B
 				t.Cleanup(func() { _ = client.Close() })
 				err = client.Check(t.Context(), "{c}")
 			}
-			var wrong SetupError
+			var wrong *setting.WrongError
 			require.ErrorContains(t, err, c.setting)
 			require.Equal(t, c.setup, errors.As(err, &wrong), err)
 		})
@@ -196,10 +197,10 @@ func TestClient_NoUsableServer_SettingIsNamed(t *testing.T) { // B7
 			require.NotErrorIs(t, err, redis.Nil)
 			p := Explain(err)
 			require.NotNil(t, p, "%v", err)
-			require.Equal(t, c.code, p.Reason().Code, "%v", err)
-			require.Equal(t, c.setting, p.Reason().Setting)
-			require.Contains(t, p.Advice(), c.setting)
-			require.NotContains(t, p.Reason().Text, "127.0.0.1")
+			require.Equal(t, c.code, p.Code, "%v", err)
+			require.Equal(t, c.setting, p.Setting)
+			require.Contains(t, p.Advice, c.setting)
+			require.NotContains(t, p.Text, "127.0.0.1")
 		})
 	}
 }
@@ -221,7 +222,7 @@ func TestExplain_Replies_AreClassified(t *testing.T) { // B7
 	} {
 		p := Explain(fmt.Errorf("script x: %w", errorReply(reply)))
 		require.NotNil(t, p, reply)
-		require.Equal(t, code, p.Reason().Code, reply)
+		require.Equal(t, code, p.Code, reply)
 		require.Equal(t, code != "rejected", Unavailable(errorReply(reply)), reply)
 		cause, _, _ := strings.Cut(strings.TrimPrefix(reply, "ERR "), ", with args")
 		require.True(t, strings.HasPrefix(p.Error(), strings.TrimRight(cause, ". ")), p.Error())
@@ -271,7 +272,7 @@ func TestOpen_RedisUnavailable_CheckReportsWrongMode(t *testing.T) {
 	master.Kill()
 	c := open(t, Options{Addr: master.Addr(), Cell: "c"})
 	require.Equal(t, ModeSingle, c.Mode())
-	var wrong SetupError
+	var wrong *setting.WrongError
 	err := c.Check(t.Context(), "{c}")
 	require.Error(t, err)
 	require.NotErrorAs(t, err, &wrong, "unavailable is not a wrong setup")

@@ -86,13 +86,11 @@ func (o Options) ofSentinels(err error) error {
 	case refused(err):
 		return o.sentinelPassword().Refused(err)
 	case redis.HasErrorPrefix(err, "NOPERM"):
-		k := replyKind("NOPERM")
-		k.setting, k.advice = "BERTH_REDIS_SENTINEL_USER", "grant +sentinel|get-master-addr-by-name, +sentinel|sentinels and +subscribe with &*"
-		return &Problem{k, err}
+		return problem(sentinelPermission, err)
 	case !errors.Is(err, redis.Nil):
 		return err
 	case errors.As(err, &network): // another one may know it
-		return &Problem{noSentinel, errors.New(err.Error())}
+		return problem(noSentinel, errors.New(err.Error()))
 	}
-	return &Problem{unknownMaster, fmt.Errorf("no Sentinel knows a master named %q", o.SentinelMaster)}
+	return problem(unknownMaster, fmt.Errorf("no Sentinel knows a master named %q", o.SentinelMaster))
 }

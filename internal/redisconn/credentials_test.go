@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/secret"
+	"berth/internal/setting"
 	"berth/internal/testredis"
 )
 
@@ -128,7 +129,7 @@ func TestOpen_SentinelPasswordFileChanges_NewConnectionsUseIt(t *testing.T) { //
 	err := other.Set(t.Context(), "x", 1, 0).Err()
 	require.ErrorContains(t, err, "BERTH_REDIS_SENTINEL_PASSWORD_FILE")
 	require.True(t, secret.Named(err))
-	var wrong SetupError
+	var wrong *setting.WrongError
 	require.ErrorAs(t, other.Check(t.Context(), "x"), &wrong, "a process with it does not start")
 }
 
@@ -166,7 +167,7 @@ func TestOpen_PasswordNotUsable_ErrorNamesTheSetting(t *testing.T) { // FM6
 				t.Cleanup(func() { _ = client.Close() })
 				err = client.Check(t.Context(), "{c}")
 			}
-			var setup SetupError
+			var setup *setting.WrongError
 			require.ErrorAs(t, err, &setup)
 			for _, want := range c.want {
 				require.ErrorContains(t, err, want)
@@ -183,7 +184,7 @@ func TestOpen_AddressWithPassword_IsNeverInTheError(t *testing.T) {
 		"redis://u:hidden@h:1?unknown=1", "rediss://u:hidden\x01@h:1", "http://u:hidden@h:1", ":hidden@h:1", "u:hidden@h:1,h:2", "u:hidden@h",
 	} {
 		_, err := Open(t.Context(), Options{Addr: addr})
-		var wrong SetupError
+		var wrong *setting.WrongError
 		require.ErrorAs(t, err, &wrong, addr)
 		require.ErrorContains(t, err, "BERTH_REDIS_ADDR")
 		require.NotContains(t, err.Error(), "hid", addr)

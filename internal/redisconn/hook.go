@@ -31,8 +31,8 @@ func (h *hook) DialHook(next redis.DialHook) redis.DialHook {
 		if err == nil {
 			return h.track(c), nil
 		}
-		if h.opt.tls && kindOf(err).code == noReply.code {
-			err = fmt.Errorf("connect with TLS: %w", &Problem{noHandshake, err}) // go-redis drops the outermost error
+		if h.opt.tls && reasonOf(err).Code == noReply.Code {
+			err = fmt.Errorf("connect with TLS: %w", problem(noHandshake, err)) // go-redis drops the outermost error
 		}
 		return nil, err
 	}
@@ -142,9 +142,9 @@ func (c *conn) explain(err error) error {
 	case c.first != "":
 		err = &farewell{c.first, err}
 	case !c.read && c.opt.tls && c.opt.mutual.Load() && !errors.Is(err, net.ErrClosed) && (!errors.As(err, &network) || !network.Timeout()):
-		k := ownCertificate
-		k.setup = c.opt.TLS.Cert == "" // else the server may have stopped at this moment
-		err = &Problem{k, err}
+		r := ownCertificate
+		r.Lasting = c.opt.TLS.Cert == "" // else the server may have stopped at this moment
+		err = problem(r, err)
 	default:
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"berth/internal/health"
 	"berth/internal/secret"
 )
 
@@ -32,7 +33,7 @@ func (o Options) wants() Mode {
 	return o.Mode
 }
 
-// suits returns a Problem where the settings are those of another mode than the servers of the addresses have.
+// suits returns a health.Problem where the settings are those of another mode than the servers of the addresses have.
 func (o Options) suits(found Mode, addrs int) error {
 	unset := "BERTH_REDIS_MODE"
 	if o.SentinelMaster != "" {
@@ -49,7 +50,7 @@ func (o Options) suits(found Mode, addrs int) error {
 			ModeSingle: "a single server is expected", ModeSentinel: "Sentinels are expected", ModeCluster: "a Cluster is expected",
 			"": "the settings are not those of such servers",
 		}[o.wants()]
-		return &Problem{kind{code: "mode", setting: setting, meaning: meaning, advice: advice, setup: true}, errors.New(reply)}
+		return problem(health.Reason{Code: "mode", Setting: setting, Lasting: true, Text: meaning + ": " + advice}, errors.New(reply))
 	}
 	const sentinelPort = ", whose port is usually 26379"
 	switch want := o.wants(); {
@@ -96,7 +97,7 @@ func (o Options) detect(ctx context.Context, u *redis.UniversalOptions) (found M
 		if a.mode != "" {
 			return a.mode, nil
 		}
-		if known := Explain(err); known == nil || !known.setup {
+		if known := Explain(err); known == nil || !known.Lasting {
 			err = a.err
 		}
 	}
@@ -147,7 +148,7 @@ func (o Options) ask(ctx context.Context, u *redis.UniversalOptions, addr string
 			break
 		}
 	}
-	if p := Explain(err); p != nil && slices.Contains([]string{noReply.code, closed.code, unreachable.code}, p.code) {
+	if p := Explain(err); p != nil && slices.Contains([]string{noReply.Code, closed.Code, unreachable.Code}, p.Code) {
 		err = o.overTLS(ctx, addr, err)
 	}
 	return "", err
@@ -164,7 +165,7 @@ func (o Options) modeAt(ctx context.Context, u *redis.UniversalOptions, addr str
 	defer closing()
 	defer context.AfterFunc(ctx, closing)()
 	fields, err := info(ctx, rdb, "server")
-	if p := Explain(err); p != nil && p.code != noReply.code && ctx.Err() != nil { // the error is that of closing
+	if p := Explain(err); p != nil && p.Code != noReply.Code && ctx.Err() != nil { // the error is that of closing
 		err = Explained(fmt.Errorf("no reply: %w", ctx.Err()))
 	}
 	if err != nil {
@@ -191,7 +192,7 @@ func (o Options) overTLS(ctx context.Context, addr string, err error) error {
 			return err
 		}
 		if _, failed := conn.Read(reply); failed == nil && (reply[0] == '+' || reply[0] == '-') {
-			return &Problem{notTLS, errors.New("the server replied to a command without TLS")}
+			return problem(notTLS, errors.New("the server replied to a command without TLS"))
 		}
 		return err
 	}
@@ -202,7 +203,7 @@ func (o Options) overTLS(ctx context.Context, addr string, err error) error {
 		authority x509.UnknownAuthorityError
 	)
 	if failed == nil || errors.As(failed, &alert) || errors.As(failed, &authority) || errors.As(failed, &operation) && operation.Op == "remote error" {
-		return &Problem{needsTLS, errors.New("the server replied with TLS, which this process does not use")}
+		return problem(needsTLS, errors.New("the server replied with TLS, which this process does not use"))
 	}
 	return err
 }
@@ -211,7 +212,7 @@ func (o Options) overTLS(ctx context.Context, addr string, err error) error {
 // the time of the call may have ended.
 func (c *Client) Diagnose(ctx context.Context, err error) error {
 	p := Explain(err)
-	if p == nil || !slices.Contains(ambiguous, p.code) {
+	if p == nil || !slices.Contains(ambiguous, p.Code) {
 		return Explained(err)
 	}
 	opt := c.opt
@@ -228,7 +229,7 @@ func (c *Client) Diagnose(ctx context.Context, err error) error {
 		}
 		return p
 	}
-	if known := Explain(failed); known != nil && known.code == notTLS.code {
+	if known := Explain(failed); known != nil && known.Code == notTLS.Code {
 		return known
 	}
 	return p
@@ -236,11 +237,11 @@ func (c *Client) Diagnose(ctx context.Context, err error) error {
 
 // ambiguous are the codes of errors that a server of another kind causes as well.
 var ambiguous = []string{
-	noReply.code, closed.code, unreachable.code, noSentinel.code, rejected.code, "credentials", "permission", "version", "mode", "cluster_moves",
+	noReply.Code, closed.Code, unreachable.Code, noSentinel.Code, rejected.Code, "credentials", "permission", "version", "mode", "cluster_moves",
 }
 
 // noneReplies is why several addresses without a mode are refused: while no server replies, both kinds lack a setting.
 func noneReplies(err error) error {
-	return SetupError(fmt.Sprintf("BERTH_REDIS_ADDR has several addresses, and no server replies (%s): for Sentinels, set BERTH_REDIS_SENTINEL_MASTER; "+
-		"for a Cluster, set BERTH_CELL", err))
+	return wrongf("BERTH_REDIS_ADDR has several addresses, and no server replies (%s): for Sentinels, set BERTH_REDIS_SENTINEL_MASTER; "+
+		"for a Cluster, set BERTH_CELL", err)
 }

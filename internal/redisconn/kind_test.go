@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"berth/internal/setting"
 	"berth/internal/testredis"
 )
 
@@ -94,22 +95,22 @@ func TestOpen_ServerOfAnotherKind_KindAndSettingAreNamed(t *testing.T) { // B7, 
 // isReported requires an error that ends a process, with the reason that /readyz shows.
 func (f foreign) isReported(t *testing.T, err error) {
 	t.Helper()
-	var wrong SetupError
+	var wrong *setting.WrongError
 	require.ErrorAs(t, err, &wrong)
 	require.True(t, strings.HasPrefix(err.Error(), f.reply+": "+f.setting+": "), err.Error())
 	require.ErrorContains(t, err, f.advice)
 	p := Explain(err)
 	require.NotNil(t, p)
-	require.Equal(t, f.setting, p.Reason().Setting)
-	require.Equal(t, "mode", p.Reason().Code)
-	require.NotContains(t, p.Reason().Text, "127.0.0.1")
+	require.Equal(t, f.setting, p.Setting)
+	require.Equal(t, "mode", p.Code)
+	require.NotContains(t, p.Text, "127.0.0.1")
 }
 
 // D6: while no server of several addresses replies, the error does not state what they are.
 func TestOpen_SeveralAddressesUnavailable_BothKindsAreNamed(t *testing.T) { // B7
 	t.Parallel()
 	_, err := Open(t.Context(), Options{Addr: "127.0.0.1:1,127.0.0.1:2"})
-	var wrong SetupError
+	var wrong *setting.WrongError
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, "no server replies")
 	require.ErrorContains(t, err, "for Sentinels, set BERTH_REDIS_SENTINEL_MASTER; for a Cluster, set BERTH_CELL")
@@ -146,11 +147,11 @@ func TestClient_OneSideUsesTLS_SettingIsNamed(t *testing.T) { // B7, L11
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = client.Close() })
 			for when, err := range map[string]error{"at the start": atStart, "later": client.Check(t.Context(), "{c}")} {
-				var wrong SetupError
+				var wrong *setting.WrongError
 				require.ErrorAs(t, err, &wrong, when)
 				require.ErrorContains(t, err, ": BERTH_REDIS_TLS: "+c.meaning, when)
 				require.NotContains(t, fmt.Sprint(err), "BERTH_REDIS_ADDR: ", when)
-				require.Equal(t, "tls", Explain(err).Reason().Code, when)
+				require.Equal(t, "tls", Explain(err).Code, when)
 			}
 		})
 	}

@@ -17,170 +17,170 @@ import (
 	"berth/internal/secret"
 )
 
-// Problem is a Redis with which berth cannot work, or only with a risk, and what to change. Doctor, logs, /readyz and the console have their
-// words from here.
-type Problem struct {
-	kind
-	// Err is the error of the server or of the connection.
-	Err error
-}
-
-// kind is what an operator has to know about errors of one cause.
-type kind struct {
-	code string
-	// setting is the setting of berth, which begins with BERTH_, or that of Redis.
-	setting string
-	// meaning says what is wrong, advice what to do with the setting. Both are shown to any caller of /readyz.
-	meaning, advice string
-	// setup is a wrong setting or a missing permission: a process does not start with it. Everything else can end without one.
-	setup bool
-	risk  bool
-}
+// problem returns one whose words are the server's own, or those of the connection.
+func problem(r health.Reason, err error) *health.Problem { return health.NewProblem(r, said(err), err) }
 
 // replies are the errors that Redis sends, by how they begin. "ERR " is ignored.
 var replies = []struct {
 	prefixes []string
-	kind
+	health.Reason
 }{
-	{[]string{"READONLY"}, kind{
-		code: "read_only", setting: "BERTH_REDIS_ADDR", meaning: "the server is a replica, which refuses writes",
-		advice: "set the address of the master, or those of the Sentinels with BERTH_REDIS_SENTINEL_MASTER; after a failover without Sentinels, " +
+	{[]string{"READONLY"}, health.Reason{
+		Code: "read_only", Setting: "BERTH_REDIS_ADDR",
+		Text: "the server is a replica, which refuses writes: " +
+			"set the address of the master, or those of the Sentinels with BERTH_REDIS_SENTINEL_MASTER; after a failover without Sentinels, " +
 			"let the address lead to the new master",
 	}},
-	{[]string{"MASTERDOWN"}, kind{
-		code: "master_down", setting: "BERTH_REDIS_ADDR", meaning: "the server is a replica that has lost its master",
-		advice: "set the address of the master, or those of the Sentinels with BERTH_REDIS_SENTINEL_MASTER",
+	{[]string{"MASTERDOWN"}, health.Reason{
+		Code: "master_down", Setting: "BERTH_REDIS_ADDR",
+		Text: "the server is a replica that has lost its master: " +
+			"set the address of the master, or those of the Sentinels with BERTH_REDIS_SENTINEL_MASTER",
 	}},
-	{[]string{"LOADING"}, kind{code: "loading", meaning: "the server reads its data after a start", advice: "wait until it has"}},
-	{[]string{"OOM"}, kind{
-		code: "memory_full", setting: "maxmemory", meaning: "the memory of Redis is full",
-		advice: "raise it, or find what fills the memory with redis-cli --bigkeys",
+	{[]string{"LOADING"}, health.Reason{
+		Code: "loading",
+		Text: "the server reads its data after a start: wait until it has",
 	}},
-	{[]string{"NOREPLICAS"}, kind{
-		code: "no_replicas", setting: "min-replicas-to-write", meaning: "too few replicas are connected to the master, which refuses writes",
-		advice: "start the replicas, or lower it",
+	{[]string{"OOM"}, health.Reason{
+		Code: "memory_full", Setting: "maxmemory",
+		Text: "the memory of Redis is full: raise it, or find what fills the memory with redis-cli --bigkeys",
 	}},
-	{[]string{"MISCONF"}, kind{
-		code: "disk", setting: "dir", meaning: "Redis cannot write its data to the disk, and refuses writes",
-		advice: "free space there or repair its permissions; the log of Redis has the cause",
+	{[]string{"NOREPLICAS"}, health.Reason{
+		Code: "no_replicas", Setting: "min-replicas-to-write",
+		Text: "too few replicas are connected to the master, which refuses writes: start the replicas, or lower it",
 	}},
-	{[]string{"CLUSTERDOWN"}, kind{
-		code: "cluster_down", setting: "cluster-require-full-coverage", meaning: "the Cluster has slots without a master",
-		advice: "start its masters; redis-cli --cluster check names the slots",
+	{[]string{"MISCONF"}, health.Reason{
+		Code: "disk", Setting: "dir",
+		Text: "Redis cannot write its data to the disk, and refuses writes: " +
+			"free space there or repair its permissions; the log of Redis has the cause",
 	}},
-	{[]string{"TRYAGAIN", "MOVED", "ASK", "CROSSSLOT"}, kind{
-		code: "cluster_moves", setting: "BERTH_REDIS_MODE", meaning: "the server is one of a Cluster whose slots move, or the mode is wrong",
-		advice: "wait, or set it to cluster",
+	{[]string{"CLUSTERDOWN"}, health.Reason{
+		Code: "cluster_down", Setting: "cluster-require-full-coverage",
+		Text: "the Cluster has slots without a master: start its masters; redis-cli --cluster check names the slots",
 	}},
-	{[]string{"BUSY"}, kind{
-		code: "busy", setting: "busy-reply-threshold", meaning: "a script of another client blocks Redis",
-		advice: "wait, or end it with redis-cli script kill",
+	{[]string{"TRYAGAIN", "MOVED", "ASK", "CROSSSLOT"}, health.Reason{
+		Code: "cluster_moves", Setting: "BERTH_REDIS_MODE",
+		Text: "the server is one of a Cluster whose slots move, or the mode is wrong: wait, or set it to cluster",
 	}},
-	{[]string{"max number of clients"}, kind{
-		code: "too_many_clients", setting: "maxclients", meaning: "Redis has as many connections as it accepts", advice: "raise it",
+	{[]string{"BUSY"}, health.Reason{
+		Code: "busy", Setting: "busy-reply-threshold",
+		Text: "a script of another client blocks Redis: wait, or end it with redis-cli script kill",
 	}},
-	{[]string{"NOPERM", "The user executing the script can't", "INFO is not permitted"}, kind{
-		code: "permission", setting: "BERTH_REDIS_USER", meaning: "the user lacks a permission for commands, keys or channels",
-		advice: "grant what docs/operations.md lists in section Redis", setup: true,
+	{[]string{"max number of clients"}, health.Reason{
+		Code: "too_many_clients", Setting: "maxclients",
+		Text: "Redis has as many connections as it accepts: raise it",
 	}},
-	{refusals, kind{
-		code: "credentials", setting: "BERTH_REDIS_PASSWORD", meaning: "Redis refuses the password or requires one",
-		advice: "set it, and BERTH_REDIS_USER for a user other than default", setup: true,
+	{[]string{"NOPERM", "The user executing the script can't", "INFO is not permitted"}, health.Reason{
+		Code: "permission", Setting: "BERTH_REDIS_USER", Lasting: true,
+		Text: "the user lacks a permission for commands, keys or channels: grant what docs/operations.md lists in section Redis",
 	}},
-	{[]string{"DENIED"}, kind{
-		code: "protected", setting: "protected-mode", meaning: "Redis accepts only connections of its own host until it has a password",
-		advice: "set a password in Redis and BERTH_REDIS_PASSWORD", setup: true,
+	{refusals, health.Reason{
+		Code: "credentials", Setting: "BERTH_REDIS_PASSWORD", Lasting: true,
+		Text: "Redis refuses the password or requires one: set it, and BERTH_REDIS_USER for a user other than default",
 	}},
-	{[]string{"DB index is out of range", "invalid DB index", "SELECT is not allowed"}, kind{
-		code: "database", setting: "BERTH_REDIS_ADDR", meaning: "the URL has the number of a database that this Redis does not have",
-		advice: "remove the number, and separate berths by BERTH_CELL", setup: true,
+	{[]string{"DENIED"}, health.Reason{
+		Code: "protected", Setting: "protected-mode", Lasting: true,
+		Text: "Redis accepts only connections of its own host until it has a password: set a password in Redis and BERTH_REDIS_PASSWORD",
 	}},
-	{[]string{"This instance has cluster support disabled"}, kind{
-		code: "mode", setting: "BERTH_REDIS_MODE", meaning: "the server is none of a Cluster", advice: "unset it", setup: true,
+	{[]string{"DB index is out of range", "invalid DB index", "SELECT is not allowed"}, health.Reason{
+		Code: "database", Setting: "BERTH_REDIS_ADDR", Lasting: true,
+		Text: "the URL has the number of a database that this Redis does not have: remove the number, and separate berths by BERTH_CELL",
 	}},
-	{[]string{"unknown command", "Unknown Redis command", "unknown subcommand"}, kind{
-		code: "version", setting: "BERTH_REDIS_ADDR", meaning: "the server lacks a command, or has it renamed",
-		advice: "use Redis 7 or later, or Valkey, without rename-command", setup: true,
+	{[]string{"This instance has cluster support disabled"}, health.Reason{
+		Code: "mode", Setting: "BERTH_REDIS_MODE", Lasting: true,
+		Text: "the server is none of a Cluster: unset it",
+	}},
+	{[]string{"unknown command", "Unknown Redis command", "unknown subcommand"}, health.Reason{
+		Code: "version", Setting: "BERTH_REDIS_ADDR", Lasting: true,
+		Text: "the server lacks a command, or has it renamed: use Redis 7 or later, or Valkey, without rename-command",
 	}},
 }
 
 var (
-	unknownMaster = kind{
-		code: "unknown_master", setting: "BERTH_REDIS_SENTINEL_MASTER", meaning: "the Sentinels monitor no master of this name",
-		advice: "set the name of `sentinel monitor`, which redis-cli -p 26379 sentinel masters lists", setup: true,
+	unknownMaster = health.Reason{
+		Code: "unknown_master", Setting: "BERTH_REDIS_SENTINEL_MASTER", Lasting: true,
+		Text: "the Sentinels monitor no master of this name: set the name of `sentinel monitor`, which redis-cli -p 26379 sentinel masters lists",
 	}
-	noSentinel = kind{
-		code: "no_sentinel", setting: "BERTH_REDIS_ADDR", meaning: "no Sentinel replies",
-		advice: "check the addresses of the Sentinels and that they run",
+	noSentinel = health.Reason{
+		Code: "no_sentinel", Setting: "BERTH_REDIS_ADDR",
+		Text: "no Sentinel replies: check the addresses of the Sentinels and that they run",
 	}
-	notTLS = kind{
-		code: "tls", setting: "BERTH_REDIS_TLS", meaning: "the server does not use TLS",
-		advice: "unset it and write redis:// in BERTH_REDIS_ADDR, or set the address of a port with TLS", setup: true,
+	notTLS = health.Reason{
+		Code: "tls", Setting: "BERTH_REDIS_TLS", Lasting: true,
+		Text: "the server does not use TLS: unset it and write redis:// in BERTH_REDIS_ADDR, or set the address of a port with TLS",
 	}
-	needsTLS = kind{
-		code: "tls", setting: "BERTH_REDIS_TLS", meaning: "the server requires TLS at this port",
-		advice: "set it to true, or set the address of a port without TLS", setup: true,
+	needsTLS = health.Reason{
+		Code: "tls", Setting: "BERTH_REDIS_TLS", Lasting: true,
+		Text: "the server requires TLS at this port: set it to true, or set the address of a port without TLS",
 	}
-	certificate = kind{
-		code: "certificate", setting: "BERTH_REDIS_TLS_CA, BERTH_REDIS_TLS_SERVER_NAME", meaning: "the certificate of Redis cannot be verified",
-		advice: "set the authorities that have signed it, and the name in it", setup: true,
+	certificate = health.Reason{
+		Code: "certificate", Setting: "BERTH_REDIS_TLS_CA, BERTH_REDIS_TLS_SERVER_NAME", Lasting: true,
+		Text: "the certificate of Redis cannot be verified: set the authorities that have signed it, and the name in it",
 	}
-	ownCertificate = kind{
-		code: "client_certificate", setting: "BERTH_REDIS_TLS_CERT", meaning: "Redis refuses the certificate of this client or requires one",
-		advice: "set a certificate that the authorities of Redis have signed, and BERTH_REDIS_TLS_KEY", setup: true,
+	ownCertificate = health.Reason{
+		Code: "client_certificate", Setting: "BERTH_REDIS_TLS_CERT", Lasting: true,
+		Text: "Redis refuses the certificate of this client or requires one: " +
+			"set a certificate that the authorities of Redis have signed, and BERTH_REDIS_TLS_KEY",
 	}
-	closed = kind{
-		code: "closed", setting: "BERTH_REDIS_TLS", meaning: "the server closes the connection without a reply",
-		advice: "set it to true if this port requires TLS; otherwise check that BERTH_REDIS_ADDR is that of Redis",
+	closed = health.Reason{
+		Code: "closed", Setting: "BERTH_REDIS_TLS",
+		Text: "the server closes the connection without a reply: " +
+			"set it to true if this port requires TLS; otherwise check that BERTH_REDIS_ADDR is that of Redis",
 	}
-	noReply = kind{
-		code: "no_reply", setting: "BERTH_REDIS_ADDR", meaning: "Redis does not reply in time",
-		advice: "check the address, the network, and what redis-cli --latency measures",
+	noReply = health.Reason{
+		Code: "no_reply", Setting: "BERTH_REDIS_ADDR",
+		Text: "Redis does not reply in time: check the address, the network, and what redis-cli --latency measures",
 	}
-	noHandshake = kind{
-		code: "no_reply", setting: "BERTH_REDIS_TLS", meaning: "the server does not reply to TLS, as one without it does",
-		advice: "unset it and write redis:// in BERTH_REDIS_ADDR if this port has no TLS; otherwise check the address",
+	noHandshake = health.Reason{
+		Code: "no_reply", Setting: "BERTH_REDIS_TLS",
+		Text: "the server does not reply to TLS, as one without it does: " +
+			"unset it and write redis:// in BERTH_REDIS_ADDR if this port has no TLS; otherwise check the address",
 	}
-	unreachable = kind{
-		code: "unreachable", setting: "BERTH_REDIS_ADDR", meaning: "there is no connection to Redis", advice: "check the address and that Redis runs",
+	unreachable = health.Reason{
+		Code: "unreachable", Setting: "BERTH_REDIS_ADDR",
+		Text: "there is no connection to Redis: check the address and that Redis runs",
 	}
-	unknownFormat = kind{
-		code: "format", setting: "BERTH_REDIS_ADDR", meaning: "the keys are those of another version of berth",
-		advice: "run a version that knows their format, see docs/operations.md, section Upgrades", setup: true,
+	sentinelPermission = health.Reason{
+		Code: "permission", Setting: "BERTH_REDIS_SENTINEL_USER", Lasting: true,
+		Text: "the user lacks a permission for commands, keys or channels: " +
+			"grant +sentinel|get-master-addr-by-name, +sentinel|sentinels and +subscribe with &*",
 	}
-	rejected = kind{
-		code: "rejected", setting: "BERTH_REDIS_ADDR", meaning: "Redis rejects a command of berth",
-		advice: "see docs/operations.md, section Redis", setup: true,
+	unknownFormat = health.Reason{
+		Code: "format", Setting: "BERTH_REDIS_ADDR", Lasting: true,
+		Text: "the keys are those of another version of berth: run a version that knows their format, see docs/operations.md, section Upgrades",
+	}
+	rejected = health.Reason{
+		Code: "rejected", Setting: "BERTH_REDIS_ADDR", Lasting: true,
+		Text: "Redis rejects a command of berth: see docs/operations.md, section Redis",
 	}
 )
 
-// Explain returns the problem that an error of a Redis client means. It returns nil for an error that is none of Redis, and for a SetupError,
-// which states all there is.
-func Explain(err error) *Problem {
+// Explain returns the problem that an error of a Redis client means. It returns nil for an error that is none of Redis, and for a
+// setting.WrongError, which states all there is.
+func Explain(err error) *health.Problem {
 	if err == nil {
 		return nil
 	}
-	if p, ok := errors.AsType[*Problem](err); ok {
+	if p, ok := errors.AsType[*health.Problem](err); ok {
 		return p
 	}
 	if named, ok := errors.AsType[*secret.Error](err); ok {
-		return &Problem{kind{
-			code: "credentials", setting: named.Setting, meaning: named.Problem, advice: "correct it, or the user in Redis", setup: true,
-		}, err}
+		return problem(health.Reason{
+			Code: "credentials", Setting: named.Setting, Lasting: true, Text: named.Problem + ": correct it, or the user in Redis",
+		}, err)
 	}
-	if k := kindOf(err); k.code != "" {
-		return &Problem{k, err}
+	if r := reasonOf(err); r.Code != "" {
+		return problem(r, err)
 	}
 	return nil
 }
 
-func kindOf(err error) kind {
+func reasonOf(err error) health.Reason {
 	var reply redis.Error
 	if errors.As(err, &reply) && !errors.Is(err, redis.Nil) {
-		return replyKind(reply.Error())
+		return replyReason(reply.Error())
 	}
 	if last, ok := errors.AsType[*farewell](err); ok {
-		return replyKind(last.reply)
+		return replyReason(last.reply)
 	}
 	var (
 		verification *tls.CertificateVerificationError
@@ -208,32 +208,29 @@ func kindOf(err error) kind {
 	case errors.As(err, &network):
 		return unreachable
 	}
-	return kind{}
+	return health.Reason{}
 }
 
 // sentinelsUnreachable is in the error of go-redis if no Sentinel knows the master.
 const sentinelsUnreachable = "all sentinels specified in configuration are unreachable"
 
-func replyKind(text string) kind {
+func replyReason(text string) health.Reason {
 	text, general := strings.CutPrefix(text, "ERR ")
 	for _, r := range replies {
 		if slices.ContainsFunc(r.prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) }) {
-			return r.kind
+			return r.Reason
 		}
 	}
 	switch {
 	case strings.Contains(text, "INFO is not permitted"): // of a script, which adds its line
-		return replyKind("NOPERM")
+		return replyReason("NOPERM")
 	case strings.Contains(text, "the keys of this Redis have format"):
 		return unknownFormat
 	}
-	k := rejected
-	k.setup = general // others have a word of their own and may be temporary
-	return k
+	r := rejected
+	r.Lasting = general // others have a word of their own and may be temporary
+	return r
 }
-
-// Error returns the server's reason, then the setting and what to change.
-func (p *Problem) Error() string { return p.Cause() + ": " + p.Advice() }
 
 // scriptLine is what Redis appends to the error of a script.
 var scriptLine = regexp.MustCompile(` script: [0-9a-f]{40}, on @user_script.*`)
@@ -241,57 +238,33 @@ var scriptLine = regexp.MustCompile(` script: [0-9a-f]{40}, on @user_script.*`)
 // arguments is what Redis appends to an unknown command. Those of a renamed AUTH are the password.
 var arguments = regexp.MustCompile(`(?s), with args beginning with:.*`)
 
-// Cause returns the server's own reason, or that of the connection.
-func (p *Problem) Cause() string {
+// said returns the server's own reason, or that of the connection.
+func said(err error) string {
 	var (
 		reply     redis.Error
 		operation *net.OpError
 	)
-	text := p.Err.Error()
-	last, closed := errors.AsType[*farewell](p.Err)
+	text := err.Error()
+	last, closed := errors.AsType[*farewell](err)
 	switch {
-	case errors.As(p.Err, &reply):
+	case errors.As(err, &reply):
 		text = strings.TrimPrefix(reply.Error(), "ERR ")
 	case closed:
 		text = strings.TrimPrefix(last.reply, "ERR ")
-	case errors.As(p.Err, &operation):
+	case errors.As(err, &operation):
 		text = operation.Error()
 	}
 	text = arguments.ReplaceAllString(scriptLine.ReplaceAllString(text, ""), "")
 	return strings.TrimRight(text, ".\n ")
 }
 
-// Advice names the setting and what to change.
-func (p *Problem) Advice() string {
-	if p.setting == "" {
-		return p.meaning + ": " + p.advice
-	}
-	return p.setting + ": " + p.meaning + ": " + p.advice
-}
-
-// Explained returns the Problem that an error means, or the error as it is.
+// Explained returns the problem that an error means, or the error as it is.
 func Explained(err error) error {
 	if p := Explain(err); p != nil {
 		return p
 	}
 	return err
 }
-
-// As makes a wrong setting or a missing permission a SetupError.
-func (p *Problem) As(target any) bool {
-	wrong, ok := target.(*SetupError)
-	if ok && p.setup {
-		*wrong = SetupError(p.Error())
-	}
-	return ok && p.setup
-}
-
-// Reason is what /readyz shows.
-func (p *Problem) Reason() health.Reason {
-	return health.Reason{Code: p.code, Setting: p.setting, Text: p.meaning + ": " + p.advice, Risk: p.risk}
-}
-
-func (p *Problem) Unwrap() error { return p.Err }
 
 // Unavailable reports whether err means that Redis cannot be used at present, whatever the cause: requests that need it are refused until it
 // can. A command that Redis rejects is not such an error, nor is one of the network or of a context, which may be another server's.
@@ -301,8 +274,8 @@ func Unavailable(err error) bool {
 	}
 	var reply redis.Error
 	if errors.As(err, &reply) && !errors.Is(err, redis.Nil) {
-		return replyKind(reply.Error()).code != rejected.code
+		return replyReason(reply.Error()).Code != rejected.Code
 	}
-	_, explained := errors.AsType[*Problem](err)
+	_, explained := errors.AsType[*health.Problem](err)
 	return explained
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"berth/internal/health"
 	"berth/internal/testdocs"
 )
 
@@ -16,7 +17,7 @@ func TestDocs_Problems_AreListed(t *testing.T) { // B7
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString("| `code` | Redis replies | setting | problem and what to change | a process starts |\n| --- | --- | --- | --- | --- |\n")
-	row := func(replies []string, k kind) {
+	row := func(replies []string, r health.Reason) {
 		said := ""
 		for i, reply := range replies {
 			if i > 0 {
@@ -25,22 +26,22 @@ func TestDocs_Problems_AreListed(t *testing.T) { // B7
 			said += "`" + reply + "`"
 		}
 		setting := ""
-		if k.setting != "" {
-			setting = "`" + strings.ReplaceAll(k.setting, ", ", "`, `") + "`"
+		if r.Setting != "" {
+			setting = "`" + strings.ReplaceAll(r.Setting, ", ", "`, `") + "`"
 		}
 		starts := "yes"
-		if k.setup {
+		if r.Lasting {
 			starts = "no"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s: %s | %s |\n", k.code, said, setting, k.meaning, k.advice, starts)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.Code, said, setting, r.Text, starts)
 	}
 	for _, r := range replies {
-		row(r.prefixes, r.kind)
+		row(r.prefixes, r.Reason)
 	}
-	for _, k := range []kind{
+	for _, r := range []health.Reason{
 		unknownMaster, noSentinel, notTLS, needsTLS, certificate, ownCertificate, closed, noHandshake, noReply, unreachable, unknownFormat, rejected, evicts,
 	} {
-		row(nil, k)
+		row(nil, r)
 	}
 	testdocs.RequireBlock(t, "../../docs/operations.md", "redis problems", b.String(), *update)
 }

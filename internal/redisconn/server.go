@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"berth/internal/health"
 )
 
 // Server is what a Redis server reports about itself.
@@ -32,24 +34,24 @@ type Server struct {
 const minVersion = 7
 
 // evicts is the risk of a server that may delete keys before they expire.
-var evicts = kind{
-	code: "evicts", setting: "maxmemory-policy", meaning: "Redis may delete leases and streams when its memory is full",
-	advice: "set it to noeviction", risk: true,
+var evicts = health.Reason{
+	Code: "evicts", Setting: "maxmemory-policy", Risk: true,
+	Text: "Redis may delete leases and streams when its memory is full: set it to noeviction",
 }
 
-// checkPolicy returns a Problem where the server may delete keys before they expire. The embedded server of the development environment has no
+// checkPolicy returns a health.Problem where the server may delete keys before they expire. The embedded server of the development environment has no
 // policy and never does.
 func checkPolicy(policy string) error {
 	if policy == "" || policy == "noeviction" {
 		return nil
 	}
-	return &Problem{evicts, fmt.Errorf("maxmemory-policy is %s", policy)}
+	return problem(evicts, fmt.Errorf("maxmemory-policy is %s", policy))
 }
 
 // CheckPolicy returns the same for the server that was inspected.
 func (s Server) CheckPolicy() error { return checkPolicy(s.EvictionPolicy) }
 
-// CheckRisk returns a Problem where berth works on the server of a key, and may lose data.
+// CheckRisk returns a health.Problem where berth works on the server of a key, and may lose data.
 func (c *Client) CheckRisk(ctx context.Context, key string) error {
 	rdb, err := c.MasterForKey(ctx, key)
 	if err != nil {
@@ -62,7 +64,7 @@ func (c *Client) CheckRisk(ctx context.Context, key string) error {
 	return checkPolicy(fields["maxmemory_policy"])
 }
 
-// checkVersion returns a SetupError for a server that is too old. The embedded one has no version.
+// checkVersion returns a setting.WrongError for a server that is too old. The embedded one has no version.
 func checkVersion(fields map[string]string) error {
 	version := fields["redis_version"]
 	if version == "" {
@@ -72,7 +74,7 @@ func checkVersion(fields map[string]string) error {
 	if _, err := fmt.Sscanf(version, "%d", &major); err == nil && major >= minVersion {
 		return nil
 	}
-	return SetupError(fmt.Sprintf("Redis %s is too old (BERTH_REDIS_ADDR): use version %d or later, or Valkey", version, minVersion))
+	return wrongf("Redis %s is too old (BERTH_REDIS_ADDR): use version %d or later, or Valkey", version, minVersion)
 }
 
 // Inspect reads what the server of a key reports: in a Cluster, the master of its slot.
@@ -109,7 +111,7 @@ func (c *Client) Inspect(ctx context.Context, key string) (Server, error) {
 	return s, nil
 }
 
-// Check returns a SetupError where the server of a key does not suit the client: it is a Cluster and the client is not, or
+// Check returns a setting.WrongError where the server of a key does not suit the client: it is a Cluster and the client is not, or
 // the reverse, it is too old, or the user may not read what it is. Any other error means that Redis is unavailable.
 func (c *Client) Check(ctx context.Context, key string) error {
 	rdb, err := c.MasterForKey(ctx, key)
@@ -127,8 +129,8 @@ func (c *Client) Check(ctx context.Context, key string) error {
 		}
 	}
 	if (found == ModeCluster) != (c.mode == ModeCluster) {
-		return SetupError(fmt.Sprintf("Redis runs in mode %[1]s, not %[2]s: it was unavailable when this process started: restart, or set BERTH_REDIS_MODE=%[1]s",
-			found, c.mode))
+		return wrongf("Redis runs in mode %[1]s, not %[2]s: it was unavailable when this process started: restart, or set BERTH_REDIS_MODE=%[1]s",
+			found, c.mode)
 	}
 	return checkVersion(fields)
 }

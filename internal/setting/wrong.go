@@ -1,6 +1,7 @@
 package setting
 
-// WrongError is a setting, or a file that it names, with which a process cannot work until it is changed. Its text names the setting.
+// WrongError is a setting, a file that it names, or a right, with which a process cannot work until it is changed. Its text names the setting.
+// A lasting health.Problem is one as well.
 type WrongError struct{ Err error }
 
 func (e *WrongError) Error() string { return e.Err.Error() }

@@ -28,9 +28,12 @@ func NewChecker(o Options, c client.Client, searchAttributes []string) *Checker 
 	return &Checker{options: o, client: c, attributes: searchAttributes}
 }
 
-// Check returns a *Problem unless Temporal responds, and has the namespace with all search attributes.
+// Check returns an error with a *health.Problem unless Temporal responds, and has the namespace with all search attributes.
 func (c *Checker) Check(ctx context.Context) error {
-	return c.options.explain(ctx, c.check(ctx))
+	if err := c.check(ctx); err != nil {
+		return fmt.Errorf("temporal: %w", c.options.explain(ctx, err))
+	}
+	return nil
 }
 
 func (c *Checker) check(ctx context.Context) error {
@@ -46,7 +49,7 @@ func (c *Checker) check(ctx context.Context) error {
 	case err != nil:
 		return err
 	case found.GetNamespaceInfo().GetState() == enumspb.NAMESPACE_STATE_DELETED:
-		return &Problem{"namespace_deleted", namespaceSetting, "set a namespace that exists", fmt.Errorf("namespace %s is being deleted", namespace)}
+		return problem("namespace_deleted", namespaceSetting, "set a namespace that exists", fmt.Errorf("namespace %s is being deleted", namespace))
 	case c.complete.Load():
 		return nil
 	}
@@ -55,11 +58,9 @@ func (c *Checker) check(ctx context.Context) error {
 	case err != nil: // the server does not list them, or not to this account
 		return nil //nolint:nilerr // see above
 	case len(lacking) > 0:
-		return &Problem{
-			"search_attributes", namespaceSetting, "add them: temporal operator search-attribute create --namespace " + namespace +
-				" --name " + strings.Join(lacking, " --type Keyword --name ") + " --type Keyword",
-			fmt.Errorf("namespace %s lacks search attributes: %s", namespace, strings.Join(lacking, ", ")),
-		}
+		return problem("search_attributes", namespaceSetting, "add them: temporal operator search-attribute create --namespace "+namespace+
+			" --name "+strings.Join(lacking, " --type Keyword --name ")+" --type Keyword",
+			fmt.Errorf("namespace %s lacks search attributes: %s", namespace, strings.Join(lacking, ", ")))
 	}
 	c.complete.Store(true)
 	return nil

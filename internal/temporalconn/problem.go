@@ -16,34 +16,12 @@ import (
 	"berth/internal/secret"
 )
 
-// Problem is why berth cannot use a Temporal server. Its error begins with what the server, or the connection to it, reports.
-type Problem struct {
-	Code    string // for programs, such as tls_name
-	Setting string // of berth; empty where nothing is wrong with it
-	Advice  string // what to change
-	Err     error
+func problem(code, setting, text string, err error) *health.Problem {
+	return health.NewProblem(health.Reason{Code: code, Setting: setting, Text: text}, said(err), err)
 }
 
-func (p *Problem) Error() string {
-	text := "temporal: " + Reported(p.Err)
-	if p.Setting != "" {
-		return text + ": " + p.Setting + ": " + p.Advice
-	}
-	return text + ": " + p.Advice
-}
-
-func (p *Problem) Unwrap() error { return p.Err }
-
-// Reason is what callers of /readyz may see.
-func (p *Problem) Reason() health.Reason {
-	return health.Reason{Code: p.Code, Setting: p.Setting, Text: p.Advice}
-}
-
-// Reported returns what the server, or the connection to it, reports in an error: without what gRPC, the SDK and Problem add to it.
-func Reported(err error) string {
-	if p, ok := errors.AsType[*Problem](err); ok {
-		err = p.Err
-	}
+// said returns what the server, or the connection to it, reports in an error: without what gRPC and the SDK add to it.
+func said(err error) string {
 	text := err.Error()
 	for _, mark := range []string{"failed reaching server: ", "authentication handshake failed: ", "latest balancer error: ", "error while dialing: ", "Error while dialing: ", "last connection error: "} {
 		if _, rest, ok := strings.Cut(text, mark); ok {
@@ -71,7 +49,7 @@ const (
 
 // texts finds the problem of an error by its text, which is all that gRPC leaves of it. The first row that matches applies.
 var texts = []struct {
-	contains, code, setting, advice string
+	contains, code, setting, text string
 }{
 	{"first record does not look like a TLS handshake", "tls_not_served", tlsSetting, withoutTLS},
 	{"signed by unknown authority", "tls_authority", caSetting, "set it to the PEM file of the authority that has issued the server's certificate"},
@@ -93,31 +71,29 @@ var texts = []struct {
 	{"connection refused", "unavailable", addrSetting, isUnavailable},
 }
 
-// explain returns the problem of an error of a call to Temporal; nil for none. It makes one connection where the error itself does not
+// explain returns the problem of an error of a call to Temporal. It makes one connection where the error itself does not
 // show whether both sides use TLS.
-func (o Options) explain(ctx context.Context, err error) error {
+func (o Options) explain(ctx context.Context, err error) *health.Problem {
 	var denied *serviceerror.PermissionDenied
 	var missing *serviceerror.NamespaceNotFound
-	var known *Problem
+	var known *health.Problem
 	switch {
-	case err == nil, errors.As(err, &known):
-		return err
+	case errors.As(err, &known):
+		return known
 	case errors.As(err, &missing):
-		return &Problem{
-			"namespace_missing", namespaceSetting,
-			"create the namespace, or set one that exists: temporal operator namespace create --namespace " + o.namespace() + " --retention 168h", err,
-		}
+		return problem("namespace_missing", namespaceSetting,
+			"create the namespace, or set one that exists: temporal operator namespace create --namespace "+o.namespace()+" --retention 168h", err)
 	case secret.Named(err): // its text names the setting
-		return &Problem{"secret", "", "correct the setting", err}
+		return problem("secret", "", "correct the setting", err)
 	case errors.As(err, &denied), code(err) == codes.Unauthenticated, code(err) == codes.PermissionDenied:
 		advice := "the server refuses this API key or its rights in the namespace"
 		setting := o.apiKey()
 		if !setting.IsSet() {
 			advice = "the server requires an API key or other rights: set one"
 		}
-		return &Problem{"permission", setting.Setting(), advice, err}
+		return problem("permission", setting.Setting(), advice, err)
 	case code(err) == codes.Unimplemented:
-		return &Problem{"not_temporal", addrSetting, notTemporal, err}
+		return problem("not_temporal", addrSetting, notTemporal, err)
 	}
 	if p := byText(err); p != nil {
 		return p
@@ -125,13 +101,13 @@ func (o Options) explain(ctx context.Context, err error) error {
 	if p := o.handshake(ctx); p != nil {
 		return p
 	}
-	return &Problem{"unavailable", addrSetting, isUnavailable, err}
+	return problem("unavailable", addrSetting, isUnavailable, err)
 }
 
-func byText(err error) *Problem {
+func byText(err error) *health.Problem {
 	for _, t := range texts {
 		if strings.Contains(err.Error(), t.contains) {
-			return &Problem{t.code, t.setting, t.advice, err}
+			return problem(t.code, t.setting, t.text, err)
 		}
 	}
 	return nil
@@ -153,7 +129,7 @@ const probeTime = 2 * time.Second
 
 // handshake connects to the server as a client does. Without TLS it tries whether the server speaks TLS. It returns nil where that finds
 // no problem.
-func (o Options) handshake(ctx context.Context) *Problem {
+func (o Options) handshake(ctx context.Context) *health.Problem {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTime) // the time of the call may be up
 	defer cancel()
 	security, err := o.TLS.Config(tlsSetting)
@@ -182,7 +158,7 @@ func (o Options) handshake(ctx context.Context) *Problem {
 	case errors.As(err, &name):
 		return byText(err)
 	case without && (conn != nil || errors.As(err, &alert) || errors.As(err, &remote) && remote.Op == "remote error"):
-		return &Problem{"tls_required", tlsSetting, needsTLS, errors.New("the server closed the connection, which it expects to begin with TLS")}
+		return problem("tls_required", tlsSetting, needsTLS, errors.New("the server closed the connection, which it expects to begin with TLS"))
 	case without || errors.As(err, &record):
 		return nil
 	case err != nil:

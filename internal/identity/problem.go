@@ -14,52 +14,32 @@ import (
 	"berth/internal/secret"
 )
 
-// The settings that faults name.
+// The settings that problems name.
 const (
 	settingIssuer = "BERTH_OIDC_ISSUER"
 	settingKeys   = "BERTH_JWKS_URL"
 )
 
-// Fault is why the tokens of a provider cannot be verified.
-type Fault struct {
-	Code    string // stable
-	Setting string // of berth, that names what failed
-	// Temporary: the provider does not work now. Otherwise a setting has to be changed, or the provider itself.
-	Temporary bool
-	// Summary states what is wrong and what to do, for any caller: it has no addresses.
-	Summary string
-	Err     error // the details, with addresses; nil for none
+// problem returns why the tokens of a provider cannot be verified. The text has no addresses, unlike err.
+func problem(r health.Reason, err error) *health.Problem {
+	return &health.Problem{Reason: r, Said: r.Text + ": " + err.Error(), Advice: r.Text, Err: err}
 }
 
-func (f *Fault) Error() string {
-	if f.Err == nil {
-		return f.Summary
+// advice returns what a caller can do about a problem.
+func advice(r health.Reason) string {
+	if r.Lasting {
+		return r.Text + "; the operator has to change that, see " + r.Setting
 	}
-	return f.Summary + ": " + f.Err.Error()
+	return r.Text + "; retry later"
 }
 
-func (f *Fault) Unwrap() error { return f.Err }
-
-// Reason states the fault to operators.
-func (f *Fault) Reason() health.Reason {
-	return health.Reason{Code: f.Code, Setting: f.Setting, Text: f.Summary}
+// broken returns the problem of a provider that has to be set up differently.
+func broken(code, setting, text, format string, args ...any) *health.Problem {
+	return problem(health.Reason{Code: code, Setting: setting, Lasting: true, Text: text}, fmt.Errorf(format, args...))
 }
 
-// advice returns what a caller can do about the fault.
-func (f *Fault) advice() string {
-	if f.Temporary {
-		return f.Summary + "; retry later"
-	}
-	return f.Summary + "; the operator has to change that, see " + f.Setting
-}
-
-// broken returns the fault of a provider that has to be set up differently.
-func broken(code, setting, summary, format string, args ...any) *Fault {
-	return &Fault{Code: code, Setting: setting, Summary: summary, Err: fmt.Errorf(format, args...)}
-}
-
-// unreachable returns the fault of a request without a response.
-func unreachable(setting string, err error) *Fault {
+// unreachable returns the problem of a request without a response.
+func unreachable(setting string, err error) *health.Problem {
 	proxy := "HTTP_PROXY"
 	if call, ok := errors.AsType[*url.Error](err); ok { // it has the address as it was set
 		if strings.HasPrefix(call.URL, "https:") {
@@ -74,7 +54,7 @@ func unreachable(setting string, err error) *Fault {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &connecting) && connecting.Op == "proxyconnect":
-		return &Fault{Code: "proxy", Setting: proxy, Temporary: true, Summary: "the proxy to the identity provider is unreachable", Err: err}
+		return problem(health.Reason{Code: "proxy", Setting: proxy, Text: "the proxy to the identity provider is unreachable"}, err)
 	case errors.As(err, &untrusted):
 		return broken("certificate", setting,
 			"the certificate of the identity provider is not trusted: add its authority to those of the system, or set SSL_CERT_FILE", "%w", err)
@@ -83,11 +63,11 @@ func unreachable(setting string, err error) *Fault {
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"), strings.Contains(err.Error(), "first record does not look like a TLS handshake"):
 		return broken("no_tls", setting, "the identity provider does not speak TLS at this address", "%w", err)
 	case errors.As(err, &notFound) && notFound.IsNotFound:
-		return &Fault{Code: "unreachable", Setting: setting, Temporary: true, Summary: "the host of the identity provider is not found", Err: err}
+		return problem(health.Reason{Code: "unreachable", Setting: setting, Text: "the host of the identity provider is not found"}, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return &Fault{Code: "timeout", Setting: setting, Temporary: true, Summary: "the identity provider does not respond", Err: err}
+		return problem(health.Reason{Code: "timeout", Setting: setting, Text: "the identity provider does not respond"}, err)
 	}
-	return &Fault{Code: "unreachable", Setting: setting, Temporary: true, Summary: "the identity provider is unreachable", Err: err}
+	return problem(health.Reason{Code: "unreachable", Setting: setting, Text: "the identity provider is unreachable"}, err)
 }
 
 // redirectError is the refusal of a redirect from https to http, whose response anyone in the network could write.
