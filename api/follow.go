@@ -173,7 +173,7 @@ func (s *server) follow(open func(context.Context, echo.Context) (*follower, err
 
 // run returns when the client has the last event, has disconnected or is too slow, or when the stream cannot be read.
 func (f *follower) run(ctx context.Context) error {
-	for wait := absentWait; ; wait = min(2*wait, absentWaitMax) {
+	for backoff := pause.NewBackoff(absentWait, absentWaitMax); ; {
 		r, err := aside(func() (*stream.Reader, error) { return f.feed.subscribe(ctx, f.after, f.fromLatest) })
 		if err == nil {
 			err = f.pump(ctx, r)
@@ -191,7 +191,7 @@ func (f *follower) run(ctx context.Context) error {
 		if ended, err := f.sendStored(ctx); ended || err != nil {
 			return err
 		}
-		if err := f.pause(ctx, wait); err != nil {
+		if err := f.pause(ctx, backoff.Next()); err != nil {
 			return err
 		}
 	}

@@ -45,9 +45,7 @@ func (c *Client) Events(ctx context.Context, taskID, lastID string) iter.Seq2[St
 
 // follow yields the events of a stream over any number of connections, until yield returns false.
 func (c *Client) follow(ctx context.Context, path, lastID string, yield func(frame, error) bool) {
-	const minWait, maxWait = 100 * time.Millisecond, 3 * time.Second
-	wait := minWait
-	for {
+	for backoff := pause.NewBackoff(100*time.Millisecond, 3*time.Second); ; {
 		stopped := false
 		var failed error
 		over := c.frames(ctx, path, lastID, func(f frame, err error) bool {
@@ -55,7 +53,7 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 				failed = err
 				return false
 			}
-			wait = minWait
+			backoff.Reset()
 			if f.id != "" {
 				lastID = f.id
 			}
@@ -69,11 +67,10 @@ func (c *Client) follow(ctx context.Context, path, lastID string, yield func(fra
 			yield(frame{}, failed)
 			return
 		}
-		if !pause.For(ctx, wait) {
+		if !backoff.Wait(ctx) {
 			yield(frame{}, ctx.Err())
 			return
 		}
-		wait = min(2*wait, maxWait)
 	}
 }
 

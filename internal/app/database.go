@@ -31,7 +31,7 @@ func openLedger(ctx context.Context, src ledger.Source, logger *slog.Logger, pro
 		}
 	}
 	last := ""
-	for wait := 500 * time.Millisecond; ; wait = min(2*wait, maxLedgerPause) {
+	for backoff := pause.NewBackoff(500*time.Millisecond, maxLedgerPause); ; {
 		l, err := ledger.OpenSource(ctx, src, logger)
 		problem := ledger.Diagnose(err)
 		switch {
@@ -47,7 +47,7 @@ func openLedger(ctx context.Context, src ledger.Source, logger *slog.Logger, pro
 			logger.WarnContext(ctx, "waiting for the database", "setting", problem.Setting, "error", problem)
 			last = problem.Code
 		}
-		if !pause.For(ctx, wait) {
+		if !backoff.Wait(ctx) {
 			return nil, ctx.Err()
 		}
 	}

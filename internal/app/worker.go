@@ -163,13 +163,13 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 
 // schedule creates a Temporal Schedule, and retries while Temporal is unavailable.
 func schedule(ctx context.Context, name string, create func(context.Context) error, logger *slog.Logger) {
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+	for backoff := pause.NewBackoff(time.Second, time.Minute); ; {
 		err := create(ctx)
 		if err == nil {
 			return
 		}
 		logger.WarnContext(ctx, "schedule not created; retrying", "dependency", health.Temporal, "schedule", name, "error", err)
-		if !pause.For(ctx, wait) {
+		if !backoff.Wait(ctx) {
 			return
 		}
 	}

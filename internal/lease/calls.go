@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"berth/internal/pause"
 	"berth/internal/redisconn"
 	"berth/lua"
 )
@@ -127,8 +126,8 @@ func (o *owner) release(model string, leases ...string) {
 	o.call(o.opts.TTL, func(ctx context.Context) func(*owner) {
 		var next time.Duration
 		var err error
-		for wait := firstBackoff; ; wait = min(2*wait, s.opts.RenewEvery) {
-			if next, err = s.release(model, leases...); err == nil || !pause.For(ctx, wait) {
+		for backoff := s.backoff(); ; {
+			if next, err = s.release(model, leases...); err == nil || !backoff.Wait(ctx) {
 				break
 			}
 		}

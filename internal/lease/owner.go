@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth/internal/health"
+	"berth/internal/pause"
 	"berth/lua"
 )
 
@@ -28,7 +29,8 @@ type owner struct {
 	clock    redisClock
 	tickAt   time.Time // next renewal
 	pokeAt   time.Time // an earlier one requested by waiters; zero for none
-	failures int
+	failing  bool
+	retries  pause.Backoff
 	renewals int // in flight
 	calls    int // of any kind in flight
 	closing  bool
@@ -45,6 +47,7 @@ func (s *Slots) Run(ctx context.Context) error {
 	o := &owner{
 		Slots:   s,
 		io:      io,
+		retries: s.backoff(),
 		records: map[string]*record{},
 		holding: map[string]*record{},
 		watched: map[string]bool{},
@@ -237,6 +240,9 @@ func (o *owner) subscribed() {
 	}
 }
 
+// backoff returns the pauses after failed calls to Redis.
+func (s *Slots) backoff() pause.Backoff { return pause.NewBackoff(firstBackoff, s.opts.RenewEvery) }
+
 // waits records in how many milliseconds a waiter of this process should retry.
 func (o *owner) waits(next time.Duration) {
 	if next > 0 && len(o.records) > len(o.holding) {
@@ -256,15 +262,15 @@ func (o *owner) watch(model string, next time.Duration) {
 // answered records whether Redis replied and, if not, when to retry.
 func (o *owner) answered(what string, err error) bool {
 	if err == nil {
-		o.failures = 0
+		o.failing = false
+		o.retries.Reset()
 		return true
 	}
-	if o.failures == 0 {
+	if !o.failing {
 		o.opts.Logger.Warn("redis unavailable for model slots", "dependency", health.Redis, "call", what, "error", err)
 	}
-	wait := min(firstBackoff<<min(o.failures, 10), o.opts.RenewEvery)
-	o.failures++
-	o.poke(time.Now().Add(wait))
+	o.failing = true
+	o.poke(time.Now().Add(o.retries.Next()))
 	return false
 }
 

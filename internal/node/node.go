@@ -116,7 +116,7 @@ type agent struct {
 	outage   time.Time     // start of the current outage of the API or Temporal; zero without one
 	// unreachable is the server that the last call of the outage did not reach: API or Temporal.
 	unreachable string
-	pause       time.Duration
+	retries     pause.Backoff
 	settings    string // operator settings, as last logged
 }
 
@@ -144,7 +144,7 @@ func newAgent(ctx context.Context, o Options) *agent {
 	}
 	return &agent{
 		Options: o, interval: berth.DefaultNodeTimes(o.Spec.Kind).Heartbeat, cut: cut, gate: gate, meter: newMeter(),
-		failed: make(chan workerFailure, 1), quiet: quietTime,
+		failed: make(chan workerFailure, 1), quiet: quietTime, retries: pause.NewBackoff(firstPause, lastPause),
 	}
 }
 
@@ -263,13 +263,13 @@ func (a *agent) succeeded() {
 	if !a.outage.IsZero() {
 		a.Logger.Info("server reachable again", "server", a.unreachable, "outage", time.Since(a.outage).Round(time.Millisecond))
 	}
-	a.outage, a.unreachable, a.pause = time.Time{}, "", 0
+	a.outage, a.unreachable = time.Time{}, ""
+	a.retries.Reset()
 }
 
-// backoff returns the next pause: twice the last or the server's Retry-After, with jitter.
+// backoff returns the next pause: that of retries or the server's Retry-After, with jitter.
 func (a *agent) backoff(err error) time.Duration {
-	a.pause = min(max(firstPause, 2*a.pause), lastPause)
-	wait := a.pause
+	wait := a.retries.Next()
 	var p *client.Problem
 	if errors.As(err, &p) && p.RetryAfter > 0 {
 		wait = min(max(wait, time.Duration(p.RetryAfter)*time.Second), lastPause)

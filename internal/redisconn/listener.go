@@ -126,23 +126,23 @@ func (l *Listener) update(f func(*subscriptions)) {
 
 // Run keeps the connection until ctx ends. It is called once.
 func (l *Listener) Run(ctx context.Context) {
-	backoff, lost := firstBackoff, false
+	backoff, lost := pause.NewBackoff(firstBackoff, maxBackoff), false
 	for {
 		received, err := l.connect(ctx, lost)
 		if ctx.Err() != nil {
 			return
 		}
 		if received {
-			backoff, lost = firstBackoff, false
+			backoff.Reset()
+			lost = false
 		}
 		if !lost { // log an outage once
 			l.opt.Logger.WarnContext(ctx, "redis subscription lost", "dependency", health.Redis, "subscription", l.opt.Name, "error", err)
 		}
 		lost = true
-		if !l.report(ctx, Down{err}) || !pause.For(ctx, backoff) {
+		if !l.report(ctx, Down{err}) || !backoff.Wait(ctx) {
 			return
 		}
-		backoff = min(2*backoff, maxBackoff)
 	}
 }
 

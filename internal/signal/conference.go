@@ -155,19 +155,18 @@ func (c *conferences) watch(id string) (w *watch, release func()) {
 
 // follow reads a conference once, and again after each change.
 func (c *conferences) follow(ctx context.Context, id string, w *watch) {
-	for backoff := firstBackoff; ; {
+	for backoff := pause.NewBackoff(50*time.Millisecond, time.Second); ; {
 		next, err := c.read(ctx, id)
 		if err != nil {
 			if ctx.Err() == nil {
 				c.log.WarnContext(ctx, "conference not read; retrying", "conference", id, "error", err)
 			}
-			if !pause.For(ctx, backoff) {
+			if !backoff.Wait(ctx) {
 				return
 			}
-			backoff = min(2*backoff, maxBackoff)
 			continue
 		}
-		backoff = firstBackoff
+		backoff.Reset()
 		close(w.now.Swap(next).next)
 		select {
 		case <-w.dirty:
@@ -176,8 +175,6 @@ func (c *conferences) follow(ctx context.Context, id string, w *watch) {
 		}
 	}
 }
-
-const firstBackoff, maxBackoff = 50 * time.Millisecond, time.Second
 
 func (c *conferences) read(ctx context.Context, id string) (*state, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -14,6 +14,7 @@ import (
 
 	"berth/internal/identity"
 	"berth/internal/metrics"
+	"berth/internal/pause"
 )
 
 const (
@@ -91,7 +92,7 @@ func (s *session) wait(ctx context.Context, gone <-chan struct{}, lost chan lost
 	var pongs <-chan frame // these three are of the time without a unit
 	var pings <-chan time.Time
 	var probe <-chan time.Time
-	pause, now := probeFirst, s.watch.now.Load()
+	probes, now := pause.NewBackoff(probeFirst, probeMax), s.watch.now.Load()
 	for {
 		if l := s.decide(now); l != nil {
 			return l
@@ -108,7 +109,7 @@ func (s *session) wait(ctx context.Context, gone <-chan struct{}, lost chan lost
 			if why == lostLeave || why == lostStalled {
 				return nil
 			}
-			pongs, pings, probe = s.pongs, time.Tick(pingEvery), time.After(pause)
+			pongs, pings, probe = s.pongs, time.Tick(pingEvery), time.After(probes.Next())
 		case pong := <-pongs:
 			if s.write(s.client, pong) != nil {
 				return nil
@@ -119,8 +120,8 @@ func (s *session) wait(ctx context.Context, gone <-chan struct{}, lost chan lost
 			if l := s.probed(ctx, now, why); l != nil {
 				return l
 			}
-			pause = min(2*pause, probeMax)
-			probe = time.After(pause/2 + rand.N(pause/2)) // not all clients of a unit at the same time
+			next := probes.Next()
+			probe = time.After(next/2 + rand.N(next/2)) // not all clients of a unit at the same time
 		}
 	}
 }

@@ -46,14 +46,14 @@ type Reader struct {
 	ended   bool     // no event follows chunk
 	joined  bool     // the hub has it
 	chunk   []lua.StoredEvent
-	backoff time.Duration
+	backoff pause.Backoff
 	timer   *time.Timer // of wait: one for all calls, because thousands of readers wait a second at a time
 }
 
 func newReader(h *Hub, ch lua.Channel, at position) *Reader {
 	return &Reader{
 		hub: h, ch: ch, channel: h.scripts.Keys().Channel(ch.UserID, ch.ServiceID, ch.TaskID),
-		live: make(chan *message, h.opt.ReaderBuffer), at: at,
+		live: make(chan *message, h.opt.ReaderBuffer), at: at, backoff: newBackoff(),
 	}
 }
 
@@ -230,7 +230,7 @@ func (r *Reader) replayChunk(ctx context.Context, until time.Time) error {
 	err := r.fill(ctx)
 	switch {
 	case err == nil:
-		r.backoff = 0
+		r.backoff.Reset()
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -238,8 +238,7 @@ func (r *Reader) replayChunk(ctx context.Context, until time.Time) error {
 		r.replay = false // a writer may restore it and then publishes
 		return nil
 	}
-	r.backoff = min(max(2*r.backoff, firstBackoff), maxBackoff)
-	if !pause.For(ctx, r.backoff) {
+	if !r.backoff.Wait(ctx) {
 		return context.Cause(ctx)
 	}
 	return nil

@@ -16,11 +16,8 @@ import (
 	"berth/lua"
 )
 
-// Backoff while Redis or the ledger is unavailable.
-const (
-	firstBackoff = 50 * time.Millisecond
-	maxBackoff   = 2 * time.Second
-)
+// newBackoff returns the pauses while Redis or the ledger is unavailable.
+func newBackoff() pause.Backoff { return pause.NewBackoff(50*time.Millisecond, 2*time.Second) }
 
 // sender is the goroutine of a Writer that calls Redis. It keeps what Redis confirmed and readers need, to append it again when
 // Redis has lost it: the start, the stages with their points, and the text.
@@ -60,7 +57,7 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 	if err != nil {
 		return err
 	}
-	id, wait, restored := lua.NewAppendID(), firstBackoff, false
+	id, backoff, restored := lua.NewAppendID(), newBackoff(), false
 	for {
 		err := s.try(ctx, id, entries)
 		if err == nil {
@@ -84,12 +81,12 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 		if final(err) {
 			return err
 		}
+		wait := backoff.Next()
 		s.pub.opt.Logger.WarnContext(ctx, "stream append failed; retrying", "taskId", s.ch.TaskID,
 			"fence", s.fence, "restored", restored, "in", wait, "error", err)
 		if !pause.For(ctx, wait) {
 			return context.Cause(ctx)
 		}
-		wait = min(2*wait, maxBackoff)
 	}
 }
 
