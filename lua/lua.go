@@ -125,6 +125,20 @@ func (s *Scripts) run(ctx context.Context, name string, keys []string, args ...a
 	return res, nil
 }
 
+// transaction executes commands in one transaction. Where Redis refuses one of them, the error is the reply to it, not that to EXEC, which
+// does not state the cause.
+func (s *Scripts) transaction(ctx context.Context, queue func(redis.Pipeliner) error) error {
+	cmds, err := s.rdb.TxPipelined(ctx, queue)
+	if redis.IsExecAbortError(err) {
+		for _, cmd := range cmds {
+			if refused := cmd.Err(); refused != nil && !redis.IsExecAbortError(refused) {
+				return refused
+			}
+		}
+	}
+	return err
+}
+
 // replyError returns the error for a reply that the method of the script does not know, such as one of another version.
 func replyError(name string, res []any) error {
 	return fmt.Errorf("script %s: unexpected reply %v", name, res)

@@ -322,7 +322,7 @@ func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs, modelNames []stri
 
 // configure writes and publishes the change in one transaction.
 func (s *Scripts) configure(ctx context.Context, what string, write func(redis.Pipeliner)) error {
-	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	err := s.transaction(ctx, func(p redis.Pipeliner) error {
 		write(p)
 		p.Publish(ctx, s.keys.ConfigUpdated(), what)
 		return nil

@@ -205,7 +205,7 @@ func (s *Scripts) IsMemberWithoutNode(ctx context.Context, m Member) (bool, erro
 	var row *redis.StringCmd
 	var member *redis.BoolCmd
 	var free *redis.FloatCmd
-	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error { // a node that moves to another class is in one of them
+	err := s.transaction(ctx, func(p redis.Pipeliner) error { // a node that moves to another class is in one of them
 		row = p.HGet(ctx, s.keys.NodeBriefs(), m.NodeID)
 		member = p.SIsMember(ctx, s.keys.classNodes(m.Class), m.NodeID)
 		free = p.ZScore(ctx, s.keys.ClassFree(m.Class), m.NodeID)
