@@ -65,14 +65,27 @@ func TestSubmitTask_CreditsSuffice_ChargedOnceAndRefundedOnce(t *testing.T) { //
 	require.Equal(t, []string{"refund 3 t2", "charge -3 t2", "charge -3 t1", "grant 7 <nil>"}, kinds)
 }
 
-// stale is a ledger whose balances were read before they were spent.
-type stale struct{ api.Ledger }
+// spent is a starter that another request precedes, which spends the user's credits.
+type spent struct {
+	api.Starter
+	ledger *ledger.Ledger
+}
 
-func (stale) Credits(context.Context, string) (int64, error) { return 10, nil }
+func (s spent) SubmitTask(ctx context.Context, plan berth.TaskPlan) (berth.Task, bool, error) {
+	credits, err := s.ledger.Credits(ctx, plan.UserID)
+	if err == nil {
+		_, _, _, err = s.ledger.AddCredits(ctx, ledger.Grant{UserID: plan.UserID, Amount: -credits, Reason: "test", Key: "spent"})
+	}
+	if err != nil {
+		return berth.Task{}, false, err
+	}
+	return s.Starter.SubmitTask(ctx, plan)
+}
 
 func TestSubmitTask_ChargeFailsAtAcceptance_FreeTier(t *testing.T) { // T18
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Ledger = stale{d.Ledger} })
+	h := newHarness(t, func(d *api.Deps) { d.Starter = spent{d.Starter, d.Ledger} })
+	h.credit("bob", 10)
 	a := h.call(http.MethodPost, "/v1/tasks", h.token("bob"), match())
 	require.Equal(t, http.StatusAccepted, a.status, string(a.body))
 	d := a.json(t)

@@ -68,82 +68,6 @@ type Starter interface {
 	Reconcile(ctx context.Context, dryRun bool) (passID string, err error)
 }
 
-// Ledger stores what the API needs to keep; *ledger.Ledger is one.
-type Ledger interface {
-	PutAsset(ctx context.Context, a berth.Asset) (berth.Asset, error)
-	GetAsset(ctx context.Context, userID, id string) (berth.Asset, error)
-	GetTask(ctx context.Context, task berth.TaskRef) (berth.Task, error)
-	// TasksByID returns the tasks of all users that have an id.
-	TasksByID(ctx context.Context, id string, limit int) ([]berth.Task, error)
-	// FindSubmission returns the newest task of an idempotency key, Audit records what happened to a submission.
-	FindSubmission(ctx context.Context, userID, key string) (ledger.Submission, error)
-	Audit(ctx context.Context, e ledger.AuditEntry, reason string) error
-	// Credits returns a user's balance, Entries a page of its changes, newest first, and AddCredits makes one.
-	Credits(ctx context.Context, userID string) (int64, error)
-	Entries(ctx context.Context, userID, cursor string, limit int) (entries []ledger.Entry, next string, err error)
-	AddCredits(ctx context.Context, g ledger.Grant) (entry ledger.Entry, credits int64, created bool, err error)
-	ListTasks(ctx context.Context, q ledger.TaskQuery, cursor string, limit int) (tasks []berth.Task, next string, err error)
-	// EraseTask and EraseAsset erase texts; the rows remain.
-	EraseTask(ctx context.Context, task berth.TaskRef) error
-	EraseAsset(ctx context.Context, userID, id string) (producers []ledger.TaskStream, err error)
-	FinishedSteps(ctx context.Context, task berth.TaskRef) ([]ledger.FinishedStep, error)
-	PutSession(ctx context.Context, s berth.Session) (berth.Session, error)
-	GetSession(ctx context.Context, userID, id string) (berth.Session, error)
-	// SearchConferences returns a page of conferences, newest first, NextE164 a free number, and CountOwners the number of
-	// conferences that each unit owns.
-	SearchConferences(ctx context.Context, q ledger.ConferenceQuery, cursor string, limit int) (found []berth.Conference, next string, err error)
-	NextE164(ctx context.Context, from string) (string, error)
-	CountOwners(ctx context.Context) (map[string]int, error)
-	// SaveLegs stores legs of a conference, Legs returns a page of them in order.
-	SaveLegs(ctx context.Context, conferenceID string, owner berth.ConferenceOwner, legs []berth.ConferenceLeg) error
-	RecordLegs(ctx context.Context, c berth.Conference, cursor string) (legs []berth.ConferenceLeg, next string, err error)
-	// SaveDelivery and FindDelivery store and return the last delivery of a record by webhook.
-	SaveDelivery(ctx context.Context, conferenceID string, d berth.RecordDelivery) error
-	FindDelivery(ctx context.Context, conferenceID string) (berth.RecordDelivery, error)
-	// FindExecution returns the row of an execution, which outlasts its run, and ExecutionsByID those of all users that have an id.
-	FindExecution(ctx context.Context, ref berth.ExecutionRef) (berth.ExecutionRow, error)
-	ExecutionsByID(ctx context.Context, id string, limit int) ([]berth.ExecutionRow, error)
-	// ListExecutions, ListSessions and ListAccounts return pages for operators, CountOpen what has not ended, and TaskMinutes the
-	// tasks of the last minutes.
-	ListExecutions(ctx context.Context, userID string, status berth.ExecutionStatus, cursor string, limit int) (found []berth.ExecutionRow, next string, err error)
-	ListSessions(ctx context.Context, userID, cursor string, limit int) (found []berth.Session, next string, err error)
-	ListAccounts(ctx context.Context, prefix, cursor string, limit int) (found []ledger.Account, next string, err error)
-	CountOpen(ctx context.Context) (ledger.OpenWork, error)
-	TaskMinutes(ctx context.Context, from, now time.Time) ([]ledger.TaskMinute, error)
-	// Passes returns the last passes of the reconciliation, newest first.
-	Passes(ctx context.Context, limit int) ([]berth.ReconcilePass, error)
-	PassHistory(ctx context.Context) (ledger.PassHistory, error)
-	// The participants of a conference and its invitations; *ledger.Ledger documents the methods.
-	GetConference(ctx context.Context, id string) (berth.Conference, error)
-	AddParticipant(ctx context.Context, p berth.Participant) (berth.Participant, error)
-	FindParticipant(ctx context.Context, conferenceID, identity string) (berth.Participant, error)
-	Participants(ctx context.Context, conferenceID, cursor string, limit int) (found []berth.Participant, next string, err error)
-	RemoveParticipant(ctx context.Context, conferenceID, identity, by string, at time.Time, revokeLink bool) (berth.Participant, error)
-	CreateLink(ctx context.Context, k berth.Link, secret string) error
-	Links(ctx context.Context, conferenceID, cursor string, limit int) (found []berth.Link, next string, err error)
-	FindLink(ctx context.Context, secret string) (berth.Link, error)
-	RevokeLink(ctx context.Context, conferenceID, id, by string, at time.Time) error
-	RedeemLink(ctx context.Context, secret string, p berth.Participant, guest string) (berth.Participant, error)
-	FindGuest(ctx context.Context, secret string) (berth.Participant, error)
-	// FindConferenceKey returns the conference of an idempotency key, KeepConferenceKey stores it unless the key has one.
-	FindConferenceKey(ctx context.Context, id string) (ledger.ConferenceKey, error)
-	KeepConferenceKey(ctx context.Context, k ledger.ConferenceKey, instead string) (ledger.ConferenceKey, error)
-	// PutSetting keeps what an operator set about the fleet; fleet.ApplySetting writes it to Redis.
-	PutSetting(ctx context.Context, s ledger.Setting) error
-	fleet.SettingStore
-	// ChangeNodeSettings changes the operator's orders for a node, Orders reads them and whether there are any.
-	ChangeNodeSettings(ctx context.Context, nodeID, by string, change func(berth.NodeSettings) berth.NodeSettings) (berth.NodeSettings, error)
-	NodeSettings(ctx context.Context, nodeID string) (orders berth.NodeSettings, ordered bool, err error)
-	// ChangeModelSettings changes the operator's settings of a model.
-	ChangeModelSettings(ctx context.Context, model, by string, change func(berth.ModelSettings) berth.ModelSettings) (berth.ModelSettings, error)
-	// BeginAction stores an operator's action, EndAction its result. AuditLog returns a page of these and of the events of tasks,
-	// UsageLog one of model calls, newest first.
-	BeginAction(ctx context.Context, e ledger.AuditEntry) (id int64, err error)
-	EndAction(ctx context.Context, id int64, status int) error
-	AuditLog(ctx context.Context, q ledger.AuditQuery, cursor string, limit int) (rows []ledger.AuditEntry, next string, err error)
-	UsageLog(ctx context.Context, q ledger.UsageQuery, cursor string, limit int) (calls []ledger.ModelCall, next string, err error)
-}
-
 // Fleet is the fleet as this process last read it from Redis; *fleet.Fleet is one.
 type Fleet interface {
 	// Snapshot never returns nil.
@@ -199,7 +123,7 @@ type Config struct {
 // Deps are the dependencies of the API. All but Verifier and Clock are required.
 type Deps struct {
 	Starter   Starter
-	Ledger    Ledger
+	Ledger    *ledger.Ledger
 	Hub       Hub
 	Catalog   Catalog
 	Scripts   *lua.Scripts

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -171,17 +170,11 @@ func TestAudit_CallsOfOthers_AreNotRecorded(t *testing.T) {
 	require.Empty(t, h.actions(""))
 }
 
-// brokenAudit is a ledger that cannot record actions.
-type brokenAudit struct{ api.Ledger }
-
-func (brokenAudit) BeginAction(context.Context, ledger.AuditEntry) (int64, error) {
-	return 0, berth.Errorf(berth.CodeUnavailable, "database unavailable; retry")
-}
-
 func TestAudit_RowNotWritten_ActionIsRefused(t *testing.T) { // B8
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Ledger = brokenAudit{d.Ledger} })
+	h := newHarness(t)
 	h.node("n1", "translate:en-es")
+	h.damageDatabase()
 	a := h.call(http.MethodDelete, "/v1/nodes/n1", h.operator(), nil)
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	nodes, err := h.scripts.ReadNodes(t.Context(), "n1")
@@ -189,16 +182,14 @@ func TestAudit_RowNotWritten_ActionIsRefused(t *testing.T) { // B8
 	require.Equal(t, berth.NodeReady, nodes["n1"].State)
 }
 
-// panicsOnSettings is a ledger in which operators' settings of nodes panic.
-type panicsOnSettings struct{ api.Ledger }
+// panics is a fleet whose writes panic.
+type panics struct{ api.Fleet }
 
-func (panicsOnSettings) NodeSettings(context.Context, string) (berth.NodeSettings, bool, error) {
-	panic("broken")
-}
+func (panics) Writable() error { panic("broken") }
 
 func TestAudit_HandlerPanics_ResultIsRecorded(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Ledger = panicsOnSettings{d.Ledger} })
+	h := newHarness(t, func(d *api.Deps) { d.Fleet = panics{d.Fleet} })
 	require.Equal(t, http.StatusInternalServerError, h.call(http.MethodPost, "/v1/nodes/n1/cordon", h.operator(), nil).status)
 	rows := h.actions("")
 	require.Len(t, rows, 1)

@@ -36,7 +36,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
 	deps := api.Deps{
-		Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: catalog,
+		Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: catalog,
 		Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
 		Health: newReporter(), Signal: &signal.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
 		Logger: slog.New(slog.DiscardHandler),
@@ -163,7 +163,7 @@ func TestNew_InvalidConfig_Fails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			deps := api.Deps{
-				Starter: &fakeStarter{}, Ledger: (*ledger.Ledger)(nil), Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
+				Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
 				Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
 				Health: newReporter(), Signal: &signal.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
 				Logger: slog.New(slog.DiscardHandler),
@@ -306,12 +306,9 @@ func TestReadyz_DependencyUnavailable_ShowsItAndStaysReady(t *testing.T) { // L1
 	}
 }
 
-// panics is a ledger whose calls panic.
-type panics struct{ api.Ledger }
-
 func TestServer_HandlerPanics_ReturnsProblem(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Ledger = panics{} })
+	h := newHarness(t, func(d *api.Deps) { d.Ledger = &ledger.Ledger{} }) // its calls panic
 	for _, path := range []string{"/v1/tasks/t1", "/v1/tasks/t1/events", "/v1/assets/a1"} {
 		a := h.do(h.request(http.MethodGet, path, h.token("alice"), nil))
 		require.Equal(t, http.StatusInternalServerError, a.status, path)

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -391,11 +392,35 @@ func (h *harness) count(table string) (n int) {
 // expectPasses sets since when passes of the reconciliation are expected; the database was made for several tests.
 func (h *harness) expectPasses(since time.Time) {
 	h.t.Helper()
+	h.exec(fmt.Sprint("UPDATE reconcile_since SET since = ", since.UnixMilli()))
+}
+
+// exec executes statements on a connection to the database that is not the ledger's.
+func (h *harness) exec(statements ...string) {
+	h.t.Helper()
 	db, err := sql.Open("sqlite", h.database)
 	require.NoError(h.t, err)
 	defer func() { _ = db.Close() }()
-	_, err = db.ExecContext(h.t.Context(), "UPDATE reconcile_since SET since = ?", since.UnixMilli())
+	conn, err := db.Conn(h.t.Context())
 	require.NoError(h.t, err)
+	defer func() { _ = conn.Close() }()
+	for _, statement := range statements {
+		_, err := conn.ExecContext(h.t.Context(), statement)
+		require.NoError(h.t, err, statement)
+	}
+}
+
+// damageDatabase damages the file of the database: no statement succeeds any more.
+func (h *harness) damageDatabase() {
+	h.t.Helper()
+	h.exec("PRAGMA writable_schema = ON", "UPDATE sqlite_schema SET rootpage = 1 << 30 WHERE name = 'audit_log'", "PRAGMA schema_version = 1000000")
+}
+
+// refuseWrites makes Redis refuse writes until permit is called. It serves reads.
+func (h *harness) refuseWrites() (permit func()) {
+	h.t.Helper()
+	h.redis.Do("CONFIG", "SET", "min-replicas-to-write", "1")
+	return func() { h.redis.Do("CONFIG", "SET", "min-replicas-to-write", "0") }
 }
 
 // ref returns the identity of a task of alice.

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/lua"
@@ -248,26 +246,14 @@ func TestPatchModel_RedisLostData_Restored(t *testing.T) {
 
 func TestPatchModel_RedisWriteFails_SavedAndRetryRequested(t *testing.T) { // T4, P6
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Ledger = &cutOffOnce{Ledger: d.Ledger.(*ledger.Ledger)} })
+	h := newHarness(t)
+	permit := h.refuseWrites()
 	a := h.patch(doc{"cap": 3})
+	permit()
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Contains(t, a.problem.Detail, "change saved but not yet applied; retry")
 	require.EqualValues(t, 5, h.model("deepseek-chat")["cap"])
 	require.EqualValues(t, 3, h.patch(doc{"paused": false}).json(t)["cap"], "the retry writes all of it")
-}
-
-// cutOffOnce fails the first time that a setting is read to write it to Redis.
-type cutOffOnce struct {
-	*ledger.Ledger
-	failed bool
-}
-
-func (c *cutOffOnce) Setting(ctx context.Context, kind ledger.SettingKind, id string) (ledger.Setting, error) {
-	if !c.failed {
-		c.failed = true
-		return ledger.Setting{}, context.DeadlineExceeded
-	}
-	return c.Ledger.Setting(ctx, kind, id)
 }
 
 func TestModels_RedisUnavailable_RefusedWithoutChange(t *testing.T) { // T4

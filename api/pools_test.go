@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"context"
 	"maps"
 	"net/http"
 	"net/url"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 )
@@ -147,18 +145,13 @@ func TestPutPool_InvalidRequest_FieldNamed(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.call(http.MethodPut, "/v1/pools/all", h.operator(), doc{}).status)
 }
 
-// cutOff stores settings but fails when they are read to write them to Redis.
-type cutOff struct{ *ledger.Ledger }
-
-func (cutOff) Setting(context.Context, ledger.SettingKind, string) (ledger.Setting, error) {
-	return ledger.Setting{}, context.DeadlineExceeded
-}
-
 // P6: a change that was stored but not written to Redis is reported as such, and the next restore writes it.
 func TestSetting_RedisWriteFails_SavedAndRetryRequested(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Ledger = cutOff{d.Ledger.(*ledger.Ledger)} })
+	h := newHarness(t)
+	permit := h.refuseWrites()
 	a := h.call(http.MethodPut, "/v1/tenants/acme/pool", h.operator(), doc{"poolId": "fast"})
+	permit()
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Contains(t, a.problem.Detail, "change saved but not yet applied")
 	written, err := fleet.RestoreSettings(t.Context(), h.ledger, h.scripts)

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/ledger"
 )
 
@@ -137,21 +135,16 @@ func TestAudit_Export_HasEveryRow(t *testing.T) { // T19
 	require.Equal(t, http.StatusBadRequest, bad.status)
 }
 
-// lostAfterPage is a ledger that becomes unavailable behind the first page of the audit log.
-type lostAfterPage struct{ api.Ledger }
-
-func (l lostAfterPage) AuditLog(ctx context.Context, q ledger.AuditQuery, cursor string, limit int) ([]ledger.AuditEntry, string, error) {
-	if cursor != "" {
-		return nil, "", berth.Errorf(berth.CodeUnavailable, "database unavailable; retry")
-	}
-	rows, _, err := l.Ledger.AuditLog(ctx, q, cursor, limit)
-	return rows, "next", err
-}
-
 func TestAudit_ExportInterrupted_ResponseHasNoEnd(t *testing.T) { // T19
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Ledger = lostAfterPage{d.Ledger} })
+	h := newHarness(t)
 	h.task("alice", "t1")
+	h.exec( // the oldest row of more than a page cannot be read
+		`INSERT INTO audit_log (created_at, user_id, event, task_id, service_id, queue_id, detail, target, request_id, status)
+			WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 300)
+			SELECT created_at + n, user_id, event, task_id, service_id, queue_id, detail, target, request_id, status FROM audit_log, numbers`,
+		`UPDATE audit_log SET status = 'unreadable' WHERE id = (SELECT min(id) FROM audit_log)`,
+	)
 	res, err := h.http.Do(h.request(http.MethodGet, "/v1/audit", h.token("alice"), nil, "Accept", "application/x-ndjson"))
 	if err == nil { // else the connection was closed before the header was sent
 		defer func() { _ = res.Body.Close() }()

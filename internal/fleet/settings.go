@@ -11,19 +11,9 @@ import (
 	"berth/lua"
 )
 
-// SettingStore keeps what operators set about the fleet; *ledger.Ledger is one.
-type SettingStore interface {
-	// Settings returns all settings; those that are still to be deleted from Redis have no body.
-	Settings(ctx context.Context) ([]ledger.Setting, error)
-	// Setting returns one setting. Version is 0 where there is none.
-	Setting(ctx context.Context, kind ledger.SettingKind, id string) (ledger.Setting, error)
-	// MarkApplied notes that Redis has this version of a setting.
-	MarkApplied(ctx context.Context, s ledger.Setting) error
-}
-
 // ApplySetting writes a setting from the store to Redis. After each write it reads the setting again, so that of several
 // concurrent changes Redis ends up with the one in the store. The next call, or RestoreSettings, makes up for a failure.
-func ApplySetting(ctx context.Context, store SettingStore, scripts *lua.Scripts, kind ledger.SettingKind, id string) error {
+func ApplySetting(ctx context.Context, store *ledger.Ledger, scripts *lua.Scripts, kind ledger.SettingKind, id string) error {
 	s, err := store.Setting(ctx, kind, id)
 	if err != nil || s.Version == 0 {
 		return err
@@ -95,7 +85,7 @@ func write[T any](s ledger.Setting, value T, put func(T) error) error {
 // RestoreSettings writes to Redis the settings that it does not have: all of them after a loss of data, and changes that
 // did not reach it. It does not overwrite what Redis has. It returns how many settings it wrote. It may be called at any
 // time and by any number of processes; when nothing is missing it costs one query and one round trip.
-func RestoreSettings(ctx context.Context, store SettingStore, scripts *lua.Scripts) (int, error) {
+func RestoreSettings(ctx context.Context, store *ledger.Ledger, scripts *lua.Scripts) (int, error) {
 	settings, err := store.Settings(ctx)
 	if err != nil || len(settings) == 0 {
 		return 0, err
