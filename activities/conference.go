@@ -155,7 +155,7 @@ func (c *Conferences) placed(
 	if err == nil && reply.Code == "" {
 		reply.Owner, reply.Slot = owner, slot
 		events = append(events[:len(events):len(events)], placed.Event(in.At))
-		err = c.write(ctx, placed, events, in.FirstEvent)
+		err = c.write(ctx, placed, events, in.FirstEvent, in.Confirmed)
 	}
 	reply.Events = len(events)
 	if err != nil || reply.Code != "" {
@@ -189,7 +189,7 @@ func epochOf(slot berth.Assignment) int64 {
 // slots. It removes an ended conference from Redis, notifies waiting conferences of its capacity and starts to send its record. If
 // the conference awaits its unit's list, it requests that list. Idempotent.
 func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput) (reply workflows.SaveReply, err error) {
-	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent); err != nil {
+	if err := c.write(ctx, in.Conference, in.Events, in.FirstEvent, in.Confirmed); err != nil {
 		return reply, unavailable("conference not written", err)
 	}
 	c.markUnresponsive(ctx, in.Unresponsive)
@@ -337,8 +337,9 @@ func (c *Conferences) requestList(ctx context.Context, owner berth.ConferenceOwn
 	return c.NotifyLink(ctx, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}})
 }
 
-// write writes a conference to the ledger and to Redis, and appends the events, of which first is the first's number.
-func (c *Conferences) write(ctx context.Context, conf berth.Conference, events []berth.ConferenceEvent, first int) error {
+// write writes a conference to the ledger and to Redis, and appends the events, of which first is the first's number; confirmed is that of
+// the last event that is known to be in the stream.
+func (c *Conferences) write(ctx context.Context, conf berth.Conference, events []berth.ConferenceEvent, first, confirmed int) error {
 	if err := c.Ledger.SaveConference(ctx, conf); err != nil {
 		return err
 	}
@@ -353,7 +354,9 @@ func (c *Conferences) write(ctx context.Context, conf berth.Conference, events [
 		return fmt.Errorf("event of conference %s: %w", conf.E164, err)
 	}
 	ttl := max(time.Until(conf.EndAt), 0) + c.StreamTTL
-	_, err = c.Scripts.AppendTurnEvents(ctx, lua.ConferenceChannel(conf.UserID, conf.E164), conf.ID, first, lines, ttl, c.StreamTrim)
+	_, err = c.Scripts.AppendEvents(ctx, lua.ConferenceChannel(conf.UserID, conf.E164), lua.Append{
+		Producer: conf.ID, First: first, Confirmed: confirmed, TTL: ttl, Trim: c.StreamTrim, Events: lua.StreamEntries(lines...),
+	})
 	return err
 }
 

@@ -66,7 +66,7 @@ func (c *Conferences) writeWaiting(
 			return err
 		}
 	}
-	if err := c.write(ctx, waiting, events, in.FirstEvent); err != nil || !had {
+	if err := c.write(ctx, waiting, events, in.FirstEvent, in.Confirmed); err != nil || !had {
 		return err
 	}
 	return c.offerLicences(ctx)

@@ -63,13 +63,13 @@ func (r *Reconciler) endTurn(ctx context.Context, f berth.ReconcileFinding) erro
 	if err != nil {
 		return err
 	}
-	if err := r.Turns.PublishTurn(ctx, workflows.TurnEvents{
+	if err := r.Turns.publish(ctx, workflows.TurnEvents{
 		UserID: in.UserID, SessionID: in.SessionID, TurnID: in.TurnID, First: lostTurnEvent,
 		Events: []berth.SessionEvent{{
 			Type: berth.EventDone, SessionID: in.SessionID, TurnID: in.TurnID, Code: berth.CodeLost,
 			Message: berth.TurnLost,
 		}},
-	}); err != nil {
+	}, 0); err != nil {
 		return err
 	}
 	return r.Turns.FinalizeTurn(ctx, workflows.TurnRef{UserID: in.UserID, SessionID: in.SessionID, TurnID: in.TurnID})

@@ -149,8 +149,13 @@ func encode[E any](events []E) ([]string, error) {
 	return lines, nil
 }
 
-// PublishTurn appends a turn's events to its session's stream. Idempotent: each event is appended once.
+// PublishTurn appends a turn's events to its session's stream, after all earlier ones. Idempotent: each event is appended once.
 func (t *Turns) PublishTurn(ctx context.Context, in workflows.TurnEvents) error {
+	return t.publish(ctx, in, in.First-1)
+}
+
+// publish appends a turn's events, of whose earlier ones the given number was confirmed.
+func (t *Turns) publish(ctx context.Context, in workflows.TurnEvents, confirmed int) error {
 	events := slices.Clone(in.Events) // the input of a local activity is the workflow's
 	for i := range events {
 		events[i].TS = time.Now().UnixMilli()
@@ -159,8 +164,9 @@ func (t *Turns) PublishTurn(ctx context.Context, in workflows.TurnEvents) error 
 	if err != nil {
 		return final(berth.CodeInternal, "event not encodable", err)
 	}
-	ch := lua.SessionChannel(in.UserID, in.SessionID)
-	res, err := t.Scripts.AppendTurnEvents(ctx, ch, in.TurnID, in.First, lines, t.StreamTTL, t.StreamTrim)
+	res, err := t.Scripts.AppendEvents(ctx, lua.SessionChannel(in.UserID, in.SessionID), lua.Append{
+		Producer: in.TurnID, First: in.First, Confirmed: confirmed, TTL: t.StreamTTL, Trim: t.StreamTrim, Events: lua.StreamEntries(lines...),
+	})
 	if err != nil {
 		return unavailable("stream of the session not written", err)
 	}

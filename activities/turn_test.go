@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -335,5 +336,63 @@ func TestPublishTurn_Repeated_AppendsOnce(t *testing.T) { // A10
 		require.InDelta(t, time.Now().UnixMilli(), ev.TS, 60_000)
 		ev.TS = 0
 		require.Equal(t, in.Events[i], ev)
+	}
+}
+
+// L12: a master that lacks an event which was confirmed to the turn, or to the conference, continues with a new generation of ids.
+func TestPublish_OlderMaster_ContinuesInNewGeneration(t *testing.T) {
+	t.Parallel()
+	h, d := newTurnTest(t), conferences(t)
+	unit := d.unit(t, "u1", "", 9)
+	open := request("1001").Conference
+	open.Status, open.Owner, open.Revision = berth.ConferenceOpen, berth.ConferenceOwner{NodeID: "u1", Generation: unit, Epoch: 1}, 9
+	for name, c := range map[string]struct {
+		scripts *lua.Scripts
+		rdb     *redis.Client
+		channel lua.Channel
+		publish func(n, confirmed int)
+	}{
+		"turn": {h.Scripts, h.server.Client(), lua.SessionChannel("alice", "s1"), func(n, _ int) {
+			require.NoError(t, h.PublishTurn(t.Context(), workflows.TurnEvents{
+				UserID: "alice", SessionID: "s1", TurnID: "t1", First: n, Events: []berth.SessionEvent{{Type: berth.EventTurn, Text: strconv.Itoa(n)}},
+			}))
+		}},
+		"conference": {d.Scripts, d.redis, lua.ConferenceChannel(open.UserID, open.E164), func(n, confirmed int) {
+			d.save(t, workflows.SaveInput{
+				Conference: open, FirstEvent: 10 * n, Confirmed: 10 * confirmed, Events: []berth.ConferenceEvent{open.Event(time.Now())},
+			})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys := []string{
+				c.scripts.Keys().Stream(c.channel.UserID, c.channel.ServiceID, c.channel.TaskID),
+				c.scripts.Keys().StreamMeta(c.channel.UserID, c.channel.ServiceID, c.channel.TaskID),
+			}
+			generations := func() (all []string) {
+				_, entries, err := c.scripts.ReadStream(t.Context(), c.channel, "", 10)
+				require.NoError(t, err)
+				for _, e := range entries {
+					gen, _, _ := strings.Cut(e.ID, "-")
+					all = append(all, gen)
+				}
+				return all
+			}
+			c.publish(1, 0)
+			c.publish(2, 1)
+			for _, key := range keys {
+				require.NoError(t, c.rdb.Copy(t.Context(), key, key+":older", 0, false).Err())
+			}
+			c.publish(3, 2)
+			all := generations()
+			require.Equal(t, []string{all[0], all[0], all[0]}, all, "nothing is lost")
+			for _, key := range keys {
+				require.NoError(t, c.rdb.Rename(t.Context(), key+":older", key).Err())
+			}
+			c.publish(4, 3)
+			after := generations()
+			require.Equal(t, all[:2], after[:2])
+			require.Len(t, after, 3)
+			require.Greater(t, after[2], all[0])
+		})
 	}
 }

@@ -18,7 +18,9 @@ func (h *harness) announce(c berth.Conference, n int) {
 	h.t.Helper()
 	b, err := json.Marshal(c.Event(time.Now()))
 	require.NoError(h.t, err)
-	res, err := h.scripts.AppendTurnEvents(h.t.Context(), lua.ConferenceChannel(c.UserID, c.E164), c.ID, n, []string{string(b)}, time.Hour, 0)
+	res, err := h.scripts.AppendEvents(h.t.Context(), lua.ConferenceChannel(c.UserID, c.E164), lua.Append{
+		Producer: c.ID, First: n, Confirmed: n - 1, TTL: time.Hour, Events: lua.StreamEntries(string(b)),
+	})
 	require.NoError(h.t, err)
 	require.Equal(h.t, lua.StreamOK, res.Code)
 }

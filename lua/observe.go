@@ -23,14 +23,13 @@ type observed struct {
 	name       string
 	ok, failed metric.MeasurementOption
 	attributes trace.SpanStartEventOption
-	quiet      bool // has no spans: a stream has hundreds of appends
 }
 
 func observe(name string) observed {
 	system, script := attribute.String("db.system.name", "redis"), metrics.Script.String(name)
 	return observed{
 		name: name, ok: metrics.With(system, script), failed: metrics.With(system, script, attribute.String("error.type", "error")),
-		attributes: trace.WithAttributes(system, script), quiet: name == "append_events",
+		attributes: trace.WithAttributes(system, script),
 	}
 }
 
@@ -39,7 +38,7 @@ func observe(name string) observed {
 func (o observed) begin(ctx context.Context) (context.Context, func(error)) {
 	began := time.Now()
 	span := noSpan
-	if !o.quiet && trace.SpanFromContext(ctx).IsRecording() {
+	if trace.SpanFromContext(ctx).IsRecording() {
 		ctx, span = tracer.Start(ctx, o.name, trace.WithSpanKind(trace.SpanKindClient), o.attributes)
 	}
 	return ctx, func(err error) {

@@ -2,7 +2,7 @@
 -- be appended to a stream that was not opened here. Each opening has a generation: the Redis time in ms, higher than
 -- any generation in the keys. Entries are numbered {gen}-1, {gen}-2, … without gaps.
 --
--- KEYS[1]  meta hash: state, gen, seq, fence, recent, once:{type}
+-- KEYS[1]  meta hash: state, gen, seq, fence, and what append_events adds
 -- KEYS[2]  stream
 -- ARGV[1]  fence of the caller
 -- ARGV[2]  time to live in ms, so that the keys of a task that never ends expire

@@ -21,15 +21,23 @@ func OperatorChannel() Channel { return Channel{ServiceID: OperatorService, Task
 
 // AppendOperatorEvents appends changes that no script makes.
 func (s *Scripts) AppendOperatorEvents(ctx context.Context, events ...berth.OperatorEvent) error {
-	args := []any{s.keys.prefix()}
-	for _, ev := range events {
-		args = append(args, operatorJSON(ev))
+	lines := make([]string, len(events))
+	for i, ev := range events {
+		lines[i] = operatorJSON(ev)
 	}
-	if _, err := s.code(ctx, "append_operator_events", []string{s.keys.Guard()}, args...); err != nil {
+	if _, err := s.AppendEvents(ctx, OperatorChannel(), Append{
+		Producer: NewProducer(), First: 1, TTL: operatorTTL, Trim: operatorTrim, Events: StreamEntries(lines...),
+	}); err != nil {
 		return fmt.Errorf("append operator events: %w", err)
 	}
 	return nil
 }
+
+// The operator stream keeps about that many events, for that time after the last one; see include operator.
+const (
+	operatorTTL  = 24 * time.Hour
+	operatorTrim = 10_000
+)
 
 // RecentOperatorEvents returns the ids of the last n events of each type, oldest first, and the id after which they follow. The last event
 // of the stream is one of them if n is not 0.
@@ -98,6 +106,20 @@ func (ch Channel) ofTask() bool {
 
 func (ch Channel) taskEvent(status string) berth.OperatorEvent {
 	return berth.OperatorEvent{Type: berth.EventTask, UserID: ch.UserID, TaskID: ch.TaskID, Status: status}
+}
+
+// change returns the JSON of the operator event about an event of the channel's stream, "" for none.
+func (ch Channel) change(e StreamEntry, end bool) string {
+	switch {
+	case ch.ServiceID == OperatorService:
+		return ""
+	case !ch.ofTask():
+		return operatorJSON(ch.unendingEvent(e.Data))
+	case end:
+		return operatorJSON(ch.end(e.Data))
+	default:
+		return ch.progress(e)
+	}
 }
 
 // progress returns the JSON of the operator event about an event of a task that changes its status, "" for other events.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"berth"
 )
@@ -20,7 +21,7 @@ const (
 	StreamFenced = "FENCED" // append_events: a newer attempt writes this stream
 	StreamEnded  = "ENDED"  // the stream has its terminal event
 	StreamAbsent = "ABSENT" // never opened, expired, or lost with Redis's data
-	StreamLost   = "LOST"   // append_events: Redis has lost entries that it had confirmed
+	StreamLost   = "LOST"   // append_events: Redis has lost events that it had confirmed to the producer
 )
 
 // streamField is the field of a stream entry that holds the event's JSON.
@@ -45,11 +46,32 @@ func ConferenceChannel(userID, e164 string) Channel {
 	return Channel{UserID: userID, ServiceID: ConferenceService, TaskID: e164}
 }
 
-// StreamEntry is one event to append. With Once it is left out when the stream has an event of its Type.
+// Append is what AppendEvents appends: the next events of a producer, which numbers its events from 1.
+type Append struct {
+	Producer  string
+	First     int           // number of the first event
+	Confirmed int           // number of the last event that was confirmed to the producer, 0 if none was
+	Fence     int64         // of a task's attempt
+	TTL       time.Duration // for which the stream is kept from now; 0 does not change its expiry
+	Trim      int64         // about how many entries the stream keeps; 0 keeps all
+	Ends      bool          // the last event ends the stream
+	Events    []StreamEntry
+}
+
+// StreamEntry is one event to append. With Once it is left out when the stream has an event of its Type, which is optional otherwise.
 type StreamEntry struct {
 	Type berth.EventType
 	Once bool
 	Data string // the event as JSON
+}
+
+// StreamEntries returns the entries of events without a type.
+func StreamEntries(events ...string) []StreamEntry {
+	entries := make([]StreamEntry, len(events))
+	for i, ev := range events {
+		entries[i].Data = ev
+	}
+	return entries
 }
 
 // AppendResult is the result of AppendEvents. LastID is the stream's newest id, `{gen}-{seq}`; empty when absent.
@@ -85,27 +107,30 @@ func (s *Scripts) ReopenStream(ctx context.Context, ch Channel, fence int64, saf
 	return code, err
 }
 
-// AppendEvents appends events in order and publishes each, in one round trip. Calls with the same appendID, such as those
-// after a lost reply, take effect once. known, if not empty, is the id of the last entry that was confirmed to the caller.
-// Codes: StreamOK, StreamFenced, StreamEnded, StreamAbsent, or StreamLost when Redis no longer has that entry.
-func (s *Scripts) AppendEvents(
-	ctx context.Context, ch Channel, fence int64, appendID, known string, events []StreamEntry,
-) (AppendResult, error) {
-	args := make([]any, 0, 5+3*len(events))
-	args = append(args, s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), fence, appendID, known, s.keys.prefix())
-	for _, e := range events {
+// AppendEvents appends events in order and publishes each, in one round trip. Events that were appended before are left out, so that a
+// call repeated after a lost reply changes nothing. A task's stream has to be opened first; every other stream begins with its first
+// event, and with a new generation of ids where Redis has lost an event that it had confirmed to the producer, so that readers notice.
+// Codes: StreamOK, StreamEnded, and of a task's stream also StreamFenced, StreamAbsent, or StreamLost when Redis has lost such an event.
+func (s *Scripts) AppendEvents(ctx context.Context, ch Channel, a Append) (AppendResult, error) {
+	args := make([]any, 0, 10+3*len(a.Events))
+	args = append(args, s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), s.keys.prefix(), a.Producer, a.First, a.Confirmed, a.Fence,
+		a.TTL.Milliseconds(), max(a.Trim, 0), flag(!ch.ofTask()), flag(a.Ends))
+	for _, e := range a.Events {
 		once := ""
 		if e.Once {
 			once = string(e.Type)
 		}
-		args = append(args, once, e.Data, ch.progress(e))
+		args = append(args, once, e.Data, ch.change(e, a.Ends))
+	}
+	if ch.ofTask() && !a.Ends {
+		ctx = trace.ContextWithSpan(ctx, noSpan) // a task has hundreds of appends
 	}
 	code, last, err := s.streamReply(ctx, "append_events", ch, args...)
 	return AppendResult{Code: code, LastID: last}, err
 }
 
-// NewAppendID returns a new id for AppendEvents.
-func NewAppendID() string {
+// NewProducer returns the id of a new producer for AppendEvents.
+func NewProducer() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
@@ -126,8 +151,10 @@ func (s *Scripts) PublishTaskEnd(ctx context.Context, task string) error {
 func (s *Scripts) EndStream(
 	ctx context.Context, ch Channel, event string, ttl time.Duration, trim int64,
 ) (code, lastID string, err error) {
-	return s.streamReply(ctx, "end_stream", ch,
-		s.keys.Channel(ch.UserID, ch.ServiceID, ch.TaskID), event, millis(ttl), max(trim, 0), operatorJSON(ch.end(event)), s.keys.prefix())
+	res, err := s.AppendEvents(ctx, ch, Append{
+		Producer: "end", First: 1, TTL: max(ttl, time.Millisecond), Trim: trim, Ends: true, Events: StreamEntries(event),
+	})
+	return res.Code, res.LastID, err
 }
 
 // StreamState reads a stream's metadata.

@@ -52,10 +52,10 @@ func newStreamCase(t *testing.T, rdb *redis.Client) streamCase {
 	}
 }
 
-// set writes a stream with the given state, gen=100, seq=2, fence=3 and two entries.
+// set writes a stream with the given state, gen=100, seq=2, fence=3 and two entries, of producer p.
 func (c streamCase) set(state string) {
 	ctx := c.t.Context()
-	require.NoError(c.t, c.rdb.HSet(ctx, c.meta, "state", state, "gen", 100, "seq", 2, "fence", 3).Err())
+	require.NoError(c.t, c.rdb.HSet(ctx, c.meta, "state", state, "gen", 100, "seq", 2, "fence", 3, "producer:p", "2 100-2", "producers", "p\n").Err())
 	require.NoError(c.t, c.rdb.PExpire(ctx, c.meta, time.Hour).Err())
 	for _, id := range []string{"100-1", "100-2"} {
 		require.NoError(c.t, c.rdb.XAdd(ctx, &redis.XAddArgs{
@@ -63,6 +63,22 @@ func (c streamCase) set(state string) {
 		}).Err())
 	}
 	require.NoError(c.t, c.rdb.PExpire(ctx, c.stream, time.Hour).Err())
+}
+
+// copy keeps the stream as it is now. The function that it returns restores it, as a master does that lacks what was written later.
+func (c streamCase) copy() (restore func()) {
+	c.t.Helper()
+	ctx := c.t.Context()
+	for _, key := range []string{c.meta, c.stream} {
+		require.NoError(c.t, c.rdb.Copy(ctx, key, key+":older", 0, true).Err())
+	}
+	return func() {
+		c.t.Helper()
+		for _, key := range []string{c.meta, c.stream} {
+			require.NoError(c.t, c.rdb.Del(ctx, key).Err())
+			require.NoError(c.t, c.rdb.Copy(ctx, key+":older", key, 0, true).Err())
+		}
+	}
 }
 
 // text returns the stream as a string: state, gen, seq and fence, then its entries with their ids.
@@ -84,6 +100,11 @@ func (c streamCase) text() string {
 	return strings.Join(out, " ")
 }
 
+// append appends events of a new producer.
+func (c streamCase) append(fence int64, events ...lua.StreamEntry) (lua.AppendResult, error) {
+	return c.s.AppendEvents(c.t.Context(), c.ch, lua.Append{Producer: lua.NewProducer(), First: 1, Fence: fence, Events: events})
+}
+
 func streamEntries(data ...string) []lua.StreamEntry {
 	var out []lua.StreamEntry
 	for _, d := range data {
@@ -97,20 +118,22 @@ const twoBefore = " 100-1=before 100-2=before"
 func TestAppendEvents_StreamState_DecidesResult(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name, state, known string
-		fence              int64
-		code, last, after  string
+		name, state       string
+		producer          string // its last two events were confirmed
+		confirmed         int
+		fence             int64
+		code, last, after string
 	}{
-		{"same fence", "open", "", 3, lua.StreamOK, "100-4", "open 100 4 3" + twoBefore + " 100-3=a 100-4=b"},
-		{"newer fence raises the fence", "open", "", 7, lua.StreamOK, "100-4", "open 100 4 7" + twoBefore + " 100-3=a 100-4=b"},
-		{"the known entry is stored", "open", "100-2", 3, lua.StreamOK, "100-4", "open 100 4 3" + twoBefore + " 100-3=a 100-4=b"},
-		{"older fence", "open", "", 2, lua.StreamFenced, "100-2", "open 100 2 3" + twoBefore},
-		{"ended", "ended", "", 3, lua.StreamEnded, "100-2", "ended 100 2 3" + twoBefore},
-		{"ended takes precedence over the fence", "ended", "", 9, lua.StreamEnded, "100-2", "ended 100 2 3" + twoBefore},
-		{"absent", "", "", 3, lua.StreamAbsent, "", "   "},
-		{"absent, newer fence", "", "", 9, lua.StreamAbsent, "", "   "},
-		{"redis lost an entry", "open", "100-3", 3, lua.StreamLost, "100-2", "open 100 2 3" + twoBefore},
-		{"another generation", "open", "99-2", 3, lua.StreamLost, "100-2", "open 100 2 3" + twoBefore},
+		{"same fence", "open", "new", 0, 3, lua.StreamOK, "100-4", "open 100 4 3" + twoBefore + " 100-3=a 100-4=b"},
+		{"newer fence raises the fence", "open", "new", 0, 7, lua.StreamOK, "100-4", "open 100 4 7" + twoBefore + " 100-3=a 100-4=b"},
+		{"the confirmed event is stored", "open", "p", 2, 3, lua.StreamOK, "100-4", "open 100 4 3" + twoBefore + " 100-3=a 100-4=b"},
+		{"older fence", "open", "new", 0, 2, lua.StreamFenced, "100-2", "open 100 2 3" + twoBefore},
+		{"ended", "ended", "new", 0, 3, lua.StreamEnded, "100-2", "ended 100 2 3" + twoBefore},
+		{"ended takes precedence over the fence", "ended", "new", 0, 9, lua.StreamEnded, "100-2", "ended 100 2 3" + twoBefore},
+		{"absent", "", "new", 0, 3, lua.StreamAbsent, "", "   "},
+		{"absent, newer fence", "", "new", 0, 9, lua.StreamAbsent, "", "   "},
+		{"redis lost an event", "open", "p", 3, 3, lua.StreamLost, "100-2", "open 100 2 3" + twoBefore},
+		{"all events of the producer were in another generation", "open", "q", 2, 3, lua.StreamLost, "100-2", "open 100 2 3" + twoBefore},
 	}
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		for _, tt := range tests {
@@ -119,7 +142,9 @@ func TestAppendEvents_StreamState_DecidesResult(t *testing.T) {
 				if tt.state != "" {
 					c.set(tt.state)
 				}
-				res, err := c.s.AppendEvents(t.Context(), c.ch, tt.fence, lua.NewAppendID(), tt.known, streamEntries("a", "b"))
+				res, err := c.s.AppendEvents(t.Context(), c.ch, lua.Append{
+					Producer: tt.producer, First: tt.confirmed + 1, Confirmed: tt.confirmed, Fence: tt.fence, Events: streamEntries("a", "b"),
+				})
 				require.NoError(t, err)
 				require.Equal(t, lua.AppendResult{Code: tt.code, LastID: tt.last}, res)
 				require.Equal(t, tt.after, c.text())
@@ -128,25 +153,27 @@ func TestAppendEvents_StreamState_DecidesResult(t *testing.T) {
 	})
 }
 
-func TestAppendEvents_SameAppendID_AppendsOnce(t *testing.T) {
+func TestAppendEvents_SameNumber_AppendsOnce(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)
 		c.set("open")
-		id := lua.NewAppendID()
 		for range 3 {
-			res, err := c.s.AppendEvents(t.Context(), c.ch, 3, id, "100-2", streamEntries("a"))
+			res, err := c.s.AppendEvents(t.Context(), c.ch, lua.Append{Producer: "p", First: 3, Confirmed: 2, Fence: 3, Events: streamEntries("a")})
 			require.NoError(t, err)
 			require.Equal(t, lua.StreamOK, res.Code)
 		}
 		require.Equal(t, "open 100 3 3"+twoBefore+" 100-3=a", c.text())
-		for range 40 { // other appends; the number of remembered append ids is bounded
-			_, err := c.s.AppendEvents(t.Context(), c.ch, 3, lua.NewAppendID(), "", nil)
+		for range 100 { // the number of remembered producers is bounded
+			_, err := c.append(3, streamEntries("x")...)
 			require.NoError(t, err)
 		}
-		recent, err := rdb.HGet(t.Context(), c.meta, "recent").Result()
+		recent, err := rdb.HGet(t.Context(), c.meta, "producers").Result()
 		require.NoError(t, err)
-		require.Len(t, strings.Fields(recent), 16)
+		require.Len(t, strings.Fields(recent), 64)
+		fields, err := rdb.HLen(t.Context(), c.meta).Result()
+		require.NoError(t, err)
+		require.Equal(t, int64(5+64), fields)
 	})
 }
 
@@ -156,10 +183,10 @@ func TestAppendEvents_OnceType_AppendsOnce(t *testing.T) {
 		c := newStreamCase(t, rdb)
 		c.set("open")
 		start := lua.StreamEntry{Type: berth.EventStart, Once: true, Data: "start"}
-		res, err := c.s.AppendEvents(t.Context(), c.ch, 3, lua.NewAppendID(), "", append([]lua.StreamEntry{start, start}, streamEntries("a")...))
+		res, err := c.append(3, append([]lua.StreamEntry{start, start}, streamEntries("a")...)...)
 		require.NoError(t, err)
 		require.Equal(t, "100-4", res.LastID)
-		res, err = c.s.AppendEvents(t.Context(), c.ch, 4, lua.NewAppendID(), "", []lua.StreamEntry{start})
+		res, err = c.append(4, start)
 		require.NoError(t, err)
 		require.Equal(t, lua.AppendResult{Code: lua.StreamOK, LastID: "100-4"}, res)
 		require.Equal(t, "open 100 4 4"+twoBefore+" 100-3=start 100-4=a", c.text())
@@ -175,7 +202,7 @@ func TestAppendEvents_OpenStream_PublishesEachEvent(t *testing.T) {
 		defer func() { require.NoError(t, sub.Close()) }()
 		_, err := sub.Receive(t.Context())
 		require.NoError(t, err)
-		_, err = c.s.AppendEvents(t.Context(), c.ch, 3, lua.NewAppendID(), "", streamEntries("a b", "c"))
+		_, err = c.append(3, streamEntries("a b", "c")...)
 		require.NoError(t, err)
 		_, _, err = c.s.EndStream(t.Context(), c.ch, "bye", time.Minute, 0)
 		require.NoError(t, err)
@@ -194,7 +221,7 @@ func TestAppendEvents_FirstAppend_SetsExpiry(t *testing.T) {
 		c := newStreamCase(t, rdb)
 		_, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour)
 		require.NoError(t, err)
-		_, err = c.s.AppendEvents(t.Context(), c.ch, 1, lua.NewAppendID(), "", streamEntries("a"))
+		_, err = c.append(1, streamEntries("a")...)
 		require.NoError(t, err)
 		for _, key := range []string{c.meta, c.stream} {
 			left, err := rdb.PTTL(t.Context(), key).Result()
@@ -241,7 +268,7 @@ func TestOpenStream_StreamState_DecidesResult(t *testing.T) {
 					ms, err := strconv.ParseInt(gen, 10, 64)
 					require.NoError(t, err)
 					require.GreaterOrEqual(t, ms, before.UnixMilli())
-					res, err := c.s.AppendEvents(t.Context(), c.ch, tt.fence, lua.NewAppendID(), "", streamEntries("x"))
+					res, err := c.append(tt.fence, streamEntries("x")...)
 					require.NoError(t, err)
 					require.Equal(t, gen+"-1", res.LastID)
 				}
@@ -267,7 +294,7 @@ func TestOpenStream_ClockBehindStream_GenerationIncreases(t *testing.T) {
 				code, err := c.s.ReopenStream(t.Context(), c.ch, 1, time.Hour, known)
 				require.NoError(t, err)
 				require.Equal(t, lua.StreamOK, code)
-				res, err := c.s.AppendEvents(t.Context(), c.ch, 1, lua.NewAppendID(), "", streamEntries("new"))
+				res, err := c.append(1, streamEntries("new")...)
 				require.NoError(t, err)
 				require.Equal(t, "100000000000000-1", res.LastID)
 			})
@@ -318,7 +345,7 @@ func TestEndStream_LengthLimit_KeepsNewestEntries(t *testing.T) {
 		_, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour)
 		require.NoError(t, err)
 		for range 10 {
-			_, err = c.s.AppendEvents(t.Context(), c.ch, 1, lua.NewAppendID(), "", streamEntries(strings.Split(strings.Repeat("x", 100), "")...))
+			_, err = c.append(1, streamEntries(strings.Split(strings.Repeat("x", 100), "")...)...)
 			require.NoError(t, err)
 		}
 		_, last, err := c.s.EndStream(t.Context(), c.ch, "bye", time.Minute, 200)

@@ -31,7 +31,9 @@ func newSessionCase(t *testing.T, rdb *redis.Client) sessionCase {
 
 func (c sessionCase) append(turn string, first int, events ...string) lua.AppendResult {
 	c.t.Helper()
-	res, err := c.s.AppendTurnEvents(c.t.Context(), c.ch, turn, first, events, c.ttl, c.trim)
+	res, err := c.s.AppendEvents(c.t.Context(), c.ch, lua.Append{
+		Producer: turn, First: first, Confirmed: first - 1, TTL: c.ttl, Trim: c.trim, Events: lua.StreamEntries(events...),
+	})
 	require.NoError(c.t, err)
 	return res
 }
@@ -48,7 +50,7 @@ func (c sessionCase) stored() (out []string) {
 }
 
 // A10: with repeated calls, each event of a turn is in the stream once, and turns of one session do not affect each other.
-func TestAppendTurnEvents_Repeated_StoresEachEventOnce(t *testing.T) {
+func TestAppendEvents_TurnRepeated_StoresEachEventOnce(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -81,7 +83,7 @@ func TestAppendTurnEvents_Repeated_StoresEachEventOnce(t *testing.T) {
 }
 
 // A reader may open the stream before the first turn. The ids of the turn then continue from that opening.
-func TestAppendTurnEvents_StreamAlreadyOpen_ContinuesItsIDs(t *testing.T) {
+func TestAppendEvents_TurnOfOpenStream_ContinuesItsIDs(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -116,7 +118,7 @@ func TestAppendTurnEvents_StreamAlreadyOpen_ContinuesItsIDs(t *testing.T) {
 }
 
 // L12: if Redis has lost the stream, a turn with earlier events continues with ids higher than all before.
-func TestAppendTurnEvents_StreamLost_StartsNewGeneration(t *testing.T) {
+func TestAppendEvents_TurnStreamLost_StartsNewGeneration(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -136,8 +138,89 @@ func TestAppendTurnEvents_StreamLost_StartsNewGeneration(t *testing.T) {
 	})
 }
 
+// L12: a master that lacks confirmed events of a turn continues with a new generation, by which readers notice the loss. Otherwise the
+// next event would get the id of a lost one, and a reader of that would ignore it.
+func TestAppendEvents_OlderMaster_TurnContinuesInNewGeneration(t *testing.T) {
+	t.Parallel()
+	other := func(c sessionCase) { c.append("t2", 1, "b1", "b2", "b3") }
+	tests := []struct {
+		name     string
+		kept     int // of the events a1, a2, a3, which were confirmed
+		between  func(sessionCase)
+		first    int
+		events   []string
+		began    bool // a new generation
+		appended string
+	}{
+		{"everything is there", 3, nil, 4, []string{"a4"}, false, "a4"},
+		{"the last event is lost", 2, nil, 4, []string{"a4"}, true, "a4"},
+		{"several are lost", 1, nil, 4, []string{"a4", "a5"}, true, "a4 a5"},
+		{"all are lost", 0, nil, 4, []string{"a4"}, true, "a4"},
+		{"the lost event is appended again", 2, nil, 3, []string{"a3", "a4"}, false, "a3 a4"},
+		{"only the reply was lost", 3, nil, 3, []string{"a3"}, false, ""},
+		{"another turn has used the lost ids", 2, other, 4, []string{"a4"}, true, "a4"},
+	}
+	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
+		t.Run("only entries and their number are older", func(t *testing.T) {
+			c := newSessionCase(t, rdb)
+			c.append("t1", 1, "a1", "a2")
+			confirmed := c.append("t1", 3, "a3")
+			require.NoError(t, rdb.XDel(t.Context(), c.stream, confirmed.LastID).Err())
+			require.NoError(t, rdb.HSet(t.Context(), c.meta, "seq", 2).Err())
+			res := c.append("t1", 3, "a3", "a4")
+			require.Equal(t, lua.StreamOK, res.Code)
+			require.Greater(t, generation(t, res.LastID), generation(t, confirmed.LastID))
+			require.Equal(t, []string{"a1", "a2", "a3", "a4"}, c.stored(), "its producer still has a3")
+		})
+		t.Run("the producer has skipped numbers", func(t *testing.T) {
+			c := newSessionCase(t, rdb)
+			before := c.append("t1", 1, "a1")
+			last := lua.Append{Producer: "t1", First: 1 << 40, Confirmed: 1, TTL: time.Hour, Events: lua.StreamEntries("lost")}
+			for range 2 {
+				res, err := c.s.AppendEvents(t.Context(), c.ch, last)
+				require.NoError(t, err)
+				require.Equal(t, generation(t, before.LastID), generation(t, res.LastID), "nothing is lost")
+			}
+			require.Equal(t, []string{"a1", "lost"}, c.stored())
+		})
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				c := newSessionCase(t, rdb)
+				_, err := c.s.OpenStream(t.Context(), c.ch, 0, time.Hour)
+				require.NoError(t, err)
+				restore := c.copy()
+				var confirmed string
+				for i := range 3 {
+					if i == tt.kept {
+						restore = c.copy()
+					}
+					confirmed = c.append("t1", i+1, fmt.Sprint("a", i+1)).LastID
+				}
+				if tt.kept < 3 {
+					restore()
+				}
+				if tt.between != nil {
+					tt.between(c)
+				}
+				before, gen := c.stored(), generation(t, confirmed)
+				res := c.append("t1", tt.first, tt.events...)
+				require.Equal(t, lua.StreamOK, res.Code)
+				require.Equal(t, tt.began, generation(t, res.LastID) > gen, res.LastID)
+				require.Equal(t, res, c.append("t1", tt.first, tt.events...), "a repeated call changes nothing")
+				require.Equal(t, append(before, strings.Fields(tt.appended)...), c.stored())
+			})
+		}
+	})
+}
+
+func generation(t *testing.T, id string) int64 {
+	t.Helper()
+	gen, _, _ := strings.Cut(id, "-")
+	return mustInt(t, gen)
+}
+
 // IDs increase even if the stream has entries of a time that this Redis's clock has not reached.
-func TestAppendTurnEvents_ClockBehindStream_IDsIncrease(t *testing.T) {
+func TestAppendEvents_ClockBehindStream_IDsIncrease(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -147,7 +230,7 @@ func TestAppendTurnEvents_ClockBehindStream_IDsIncrease(t *testing.T) {
 }
 
 // Only the last 64 turns are remembered.
-func TestAppendTurnEvents_ManyTurns_RemembersLast64(t *testing.T) {
+func TestAppendEvents_ManyTurns_RemembersLast64(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -158,7 +241,7 @@ func TestAppendTurnEvents_ManyTurns_RemembersLast64(t *testing.T) {
 		require.NoError(t, err)
 		turns := 0
 		for _, f := range fields {
-			if strings.HasPrefix(f, "turn:") {
+			if strings.HasPrefix(f, "producer:") {
 				turns++
 			}
 		}
@@ -169,7 +252,7 @@ func TestAppendTurnEvents_ManyTurns_RemembersLast64(t *testing.T) {
 	})
 }
 
-func TestAppendTurnEvents_LengthLimit_TrimsStream(t *testing.T) {
+func TestAppendEvents_LengthLimit_TrimsStream(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
@@ -184,7 +267,7 @@ func TestAppendTurnEvents_LengthLimit_TrimsStream(t *testing.T) {
 	})
 }
 
-func TestAppendTurnEvents_EndedStream_ChangesNothing(t *testing.T) {
+func TestAppendEvents_TurnOfEndedStream_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)

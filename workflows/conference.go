@@ -404,7 +404,7 @@ func versionChanged(ctx workflow.Context) bool {
 func (c *conference) continueAsNew(ctx workflow.Context) error {
 	in := c.in
 	in.Resumed = &ConferenceProgress{
-		SubmissionID: c.submission.id, Conference: c.record, Slot: c.slots.owner, Events: c.outbox.published,
+		SubmissionID: c.submission.id, Conference: c.record, Slot: c.slots.owner, Events: c.outbox.published, Confirmed: c.outbox.confirmed,
 		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, ConnectBy: c.connection.checkAt,
 		Outbox: c.outbox.events, Release: c.slots.releasable, Unresponsive: c.placement.unresponsive,
 		SkippedUnits: c.placement.skippedUnits, NotStarted: c.placement.notStarted, Refusals: c.placement.refusals,

@@ -42,6 +42,7 @@ type conferenceTest struct {
 	reports      []string
 	statuses     []berth.ConferenceStatus // each new one, as published
 	events       int                      // number of the last one
+	confirmed    int                      // number of the last event whose publication the workflow knows
 	replyLost    bool                     // a placement is written and published, and its reply is lost
 
 	created  updateResult[workflows.CreateReply]
@@ -173,6 +174,7 @@ func (h *conferenceTest) place(_ context.Context, in workflows.PlaceInput) (work
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
 	}
+	h.requireConfirmed(in.Confirmed, in.FirstEvent)
 	h.publish(in.FirstEvent, in.Events)
 	for _, u := range h.units {
 		if u.capacity == 0 || slices.Contains(in.Failed, workflows.NodeRef{NodeID: u.id, Generation: u.generation}) {
@@ -187,6 +189,7 @@ func (h *conferenceTest) place(_ context.Context, in workflows.PlaceInput) (work
 			delete(h.held, slot.LeaseID)
 			return workflows.PlaceReply{}, errors.New("the reply is lost")
 		}
+		h.confirmed = in.FirstEvent + len(in.Events)
 		return workflows.PlaceReply{Owner: owner, Slot: slot, Events: len(in.Events) + 1}, nil
 	}
 	code := berth.CodeNodeFull
@@ -235,8 +238,21 @@ func (h *conferenceTest) save(_ context.Context, in workflows.SaveInput) (reply 
 	if in.Hold != nil {
 		h.held[in.Hold.LeaseID] = in.Hold.NodeID
 	}
+	h.requireConfirmed(in.Confirmed, in.FirstEvent)
 	h.publish(in.FirstEvent, in.Events)
+	if len(in.Events) > 0 {
+		h.confirmed = in.FirstEvent + len(in.Events) - 1
+	}
 	return reply, nil
+}
+
+// requireConfirmed requires that the workflow names the last event that an activity has confirmed, and none that may be lost.
+func (h *conferenceTest) requireConfirmed(confirmed, first int) {
+	require.GreaterOrEqual(h.t, confirmed, h.confirmed)
+	require.Less(h.t, confirmed, first)
+	if h.confirmed > 0 {
+		require.LessOrEqual(h.t, confirmed, h.events, "an event that was not published")
+	}
 }
 
 // publish is the stream. It ignores events whose number it has received, and requires each new status to be a transition of

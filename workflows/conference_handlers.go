@@ -48,7 +48,7 @@ func (in ConferenceInput) validate() error {
 // resume restores the state of the previous run.
 func (c *conference) resume(from ConferenceProgress) {
 	c.record, c.slots.owner, c.slots.releasable = from.Conference, from.Slot, from.Release
-	c.outbox = outbox{events: from.Outbox, published: from.Events}
+	c.outbox = outbox{events: from.Outbox, published: from.Events, confirmed: from.Confirmed}
 	c.submission = submission{id: from.SubmissionID, settled: true}
 	c.copies = copies{fenced: from.Fenced, stale: from.Stale}
 	c.placement = placement{

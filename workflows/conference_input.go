@@ -35,7 +35,8 @@ type ConferenceProgress struct {
 	SubmissionID string            `json:"submissionId"`
 	Conference   berth.Conference  `json:"conference"`
 	Slot         *berth.Assignment `json:"slot,omitempty"`
-	Events       int               `json:"events"` // number of the last published event
+	Events       int               `json:"events"`              // number of the last published event
+	Confirmed    int               `json:"confirmed,omitempty"` // number of the last event that an activity has confirmed
 	Fenced       []int64           `json:"doomed,omitempty"`
 	Stale        []Copy            `json:"leftover,omitempty"`
 	RetryAt      time.Time         `json:"retryAt,omitzero"`
@@ -116,9 +117,11 @@ type PlaceInput struct {
 	NotStarted []NodeRef `json:"notStarted,omitempty"`
 	// Release are slots that are released first.
 	Release []berth.Assignment `json:"release,omitempty"`
-	// Events are published before those of the placement; FirstEvent is the number of the first one.
+	// Events are published before those of the placement; FirstEvent is the number of the first one, and Confirmed that of the last one
+	// that an activity has confirmed.
 	Events     []berth.ConferenceEvent `json:"events,omitempty"`
 	FirstEvent int                     `json:"firstEvent"`
+	Confirmed  int                     `json:"confirmed,omitempty"`
 	Hold       time.Duration           `json:"hold"` // of the slot, until the copy runs
 	At         time.Time               `json:"at"`   // the copy's start
 }
@@ -144,7 +147,8 @@ func Placed(c berth.Conference, owner berth.ConferenceOwner, at time.Time) berth
 type SaveInput struct {
 	Conference   berth.Conference        `json:"conference"`
 	Events       []berth.ConferenceEvent `json:"events,omitempty"`
-	FirstEvent   int                     `json:"firstEvent"` // number of the first event
+	FirstEvent   int                     `json:"firstEvent"`          // number of the first event
+	Confirmed    int                     `json:"confirmed,omitempty"` // as in PlaceInput
 	Hold         *HeldSlot               `json:"hold,omitempty"`
 	Release      []berth.Assignment      `json:"release,omitempty"`
 	Unresponsive []NodeRef               `json:"silent,omitempty"`     // as in PlaceInput

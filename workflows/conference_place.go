@@ -30,7 +30,7 @@ func (c *conference) place(ctx workflow.Context) {
 	in := PlaceInput{
 		Conference: c.record, First: first, Failed: c.placement.excluded(workflow.Now(ctx)), Unresponsive: c.placement.unresponsive,
 		NotStarted: c.placement.notStarted, Release: c.slots.releasable, FirstEvent: c.outbox.published + 1,
-		Hold: c.in.Rules.Command + holdSlack, At: at, AnyZone: c.record.ZoneFallback && !workflow.Now(ctx).Before(c.anyZoneFrom()),
+		Confirmed: c.outbox.confirmed, Hold: c.in.Rules.Command + holdSlack, At: at, AnyZone: c.record.ZoneFallback && !workflow.Now(ctx).Before(c.anyZoneFrom()),
 	}
 	if !first { // the event of a creation includes its owner, so the activity adds it
 		in.Events = c.outbox.events
@@ -46,9 +46,11 @@ func (c *conference) place(ctx workflow.Context) {
 	case reply.Code != "" && first:
 		c.refusePlacement(reply)
 	case reply.Code != "":
+		c.outbox.confirm(in.FirstEvent, reply.Events)
 		c.delivered(reply.Events)
 		c.awaitCapacity(ctx, reply)
 	default:
+		c.outbox.confirm(in.FirstEvent, reply.Events)
 		c.delivered(reply.Events)
 		c.placed(ctx, Placed(in.Conference, reply.Owner, at), reply.Slot, first)
 	}

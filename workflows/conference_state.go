@@ -32,6 +32,7 @@ type inbox struct {
 type outbox struct {
 	events    []berth.ConferenceEvent
 	published int // number of the last published event
+	confirmed int // number of the last event that an activity has confirmed; those between were not used, or perhaps not published
 }
 
 // inFlight is the commands that units have not acknowledged yet. A creation is in flight only in status creating.
@@ -198,7 +199,8 @@ func (c *conference) renumber(ctx workflow.Context) {
 func (c *conference) save(ctx workflow.Context) {
 	c.renumber(ctx)
 	in := SaveInput{
-		Conference: c.record, Events: c.outbox.events, FirstEvent: c.outbox.published + 1, Release: c.slots.releasable,
+		Conference: c.record, Events: c.outbox.events, FirstEvent: c.outbox.published + 1, Confirmed: c.outbox.confirmed,
+		Release:      c.slots.releasable,
 		Unresponsive: c.placement.unresponsive, NotStarted: c.placement.notStarted, Answered: c.placement.acknowledged,
 	}
 	if c.slots.owner != nil && !c.record.Status.Final() {
@@ -210,6 +212,7 @@ func (c *conference) save(ctx workflow.Context) {
 	if err != nil {
 		workflow.GetLogger(ctx).Error("conference not saved", "error", err) // unreachable: retried until it succeeds
 	}
+	c.outbox.confirm(in.FirstEvent, len(in.Events))
 	c.ownerMissing(reply)
 }
 
@@ -225,6 +228,13 @@ func (c *conference) ownerMissing(reply SaveReply) {
 		})
 	case reply.Gone:
 		c.inbox.reassert = true
+	}
+}
+
+// confirm records that an activity has published that many events, from the first number.
+func (o *outbox) confirm(first, events int) {
+	if events > 0 {
+		o.confirmed = max(o.confirmed, first+events-1)
 	}
 }
 

@@ -79,7 +79,7 @@ func BenchmarkTokenRate(b *testing.B) {
 func oneRate(b *testing.B, scripts *lua.Scripts, hub *Hub, perSecond int) {
 	b.Helper()
 	pub := NewPublisher(scripts, Options{})
-	ch := lua.Channel{UserID: "alice", ServiceID: "web", TaskID: lua.NewAppendID()}
+	ch := lua.Channel{UserID: "alice", ServiceID: "web", TaskID: lua.NewProducer()}
 	require.NoError(b, pub.Open(b.Context(), ch, 1, time.Now()))
 	r, err := hub.Subscribe(b.Context(), ch, "", false)
 	require.NoError(b, err)

@@ -42,7 +42,7 @@ const keepAfterDeadline = time.Hour
 // scripts are the methods of lua.Scripts that a Publisher uses.
 type scripts interface {
 	ReopenStream(ctx context.Context, ch lua.Channel, fence int64, safetyTTL time.Duration, known string) (string, error)
-	AppendEvents(ctx context.Context, ch lua.Channel, fence int64, appendID, known string, events []lua.StreamEntry) (lua.AppendResult, error)
+	AppendEvents(ctx context.Context, ch lua.Channel, a lua.Append) (lua.AppendResult, error)
 	EndStream(ctx context.Context, ch lua.Channel, event string, ttl time.Duration, trim int64) (code, lastID string, err error)
 }
 
@@ -95,7 +95,7 @@ func (p *Publisher) Publish(ctx context.Context, ch lua.Channel, fence int64, ev
 	if len(entries) == 0 {
 		return nil
 	}
-	res, err := p.scripts.AppendEvents(ctx, ch, fence, lua.NewAppendID(), "", entries)
+	res, err := p.scripts.AppendEvents(ctx, ch, lua.Append{Producer: lua.NewProducer(), First: 1, Fence: fence, Events: entries})
 	if err != nil {
 		return fmt.Errorf("publish events: %w", err)
 	}

@@ -74,7 +74,7 @@ func (p *Publisher) Writer(
 ) *Writer {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &Writer{ops: make(chan op), stopped: make(chan struct{}), cancel: cancel, prod: p.opt.Production}
-	s := &sender{pub: p, ch: ch, fence: fence, base: addressed(ch, base), reopen: reopen, trips: &w.trips}
+	s := &sender{pub: p, ch: ch, fence: fence, base: addressed(ch, base), reopen: reopen, trips: &w.trips, producer: lua.NewProducer()}
 	o := &owner{
 		w: w, opt: p.opt, stage: base.Stage,
 		work: make(chan []pending, 1), results: make(chan error, 1),

@@ -29,9 +29,11 @@ type sender struct {
 	reopen func(context.Context) (bool, error)
 	trips  *atomic.Int64
 
-	known string // id of the newest entry Redis confirmed
-	start *berth.Event
-	kept  []*kept
+	producer  string // in the stream as it was opened last
+	confirmed int    // how many of its events Redis confirmed
+	known     string // id of the newest entry Redis confirmed
+	start     *berth.Event
+	kept      []*kept
 }
 
 // kept is an event that is appended again: progress, or all tokens between two of these.
@@ -57,9 +59,9 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 	if err != nil {
 		return err
 	}
-	id, backoff, restored := lua.NewAppendID(), newBackoff(), false
+	backoff, restored := newBackoff(), false
 	for {
-		err := s.try(ctx, id, entries)
+		err := s.try(ctx, entries)
 		if err == nil {
 			s.record(events)
 			return nil
@@ -70,7 +72,6 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 				if entries, err = s.entries(append(s.replayed(), events...)); err != nil {
 					return err
 				}
-				id = lua.NewAppendID()
 				if !restored {
 					restored = true
 					continue
@@ -91,9 +92,11 @@ func (s *sender) append(ctx context.Context, events []pending) error {
 }
 
 // try makes one round trip.
-func (s *sender) try(ctx context.Context, id string, entries []lua.StreamEntry) error {
+func (s *sender) try(ctx context.Context, entries []lua.StreamEntry) error {
 	s.trips.Add(1)
-	res, err := s.pub.scripts.AppendEvents(ctx, s.ch, s.fence, id, s.known, entries)
+	res, err := s.pub.scripts.AppendEvents(ctx, s.ch, lua.Append{
+		Producer: s.producer, First: s.confirmed + 1, Confirmed: s.confirmed, Fence: s.fence, Events: entries,
+	})
 	if err != nil {
 		return fmt.Errorf("append events: %w", err)
 	}
@@ -103,6 +106,7 @@ func (s *sender) try(ctx context.Context, id string, entries []lua.StreamEntry) 
 	if err := codeError(res.Code); err != nil {
 		return err
 	}
+	s.confirmed += len(entries)
 	s.known = res.LastID
 	return nil
 }
@@ -123,7 +127,7 @@ func (s *sender) restore(ctx context.Context) error {
 	if err := s.pub.reopen(ctx, s.ch, s.fence, deadline, s.known); err != nil {
 		return err
 	}
-	s.known = ""
+	s.producer, s.confirmed, s.known = lua.NewProducer(), 0, ""
 	return nil
 }
 

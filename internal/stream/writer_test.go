@@ -34,7 +34,8 @@ type reply struct {
 }
 
 type trip struct {
-	id, known string
+	id        string // of the first event among those of all producers
+	confirmed int
 	events    []berth.Event
 }
 
@@ -45,7 +46,7 @@ func (f *fakeScripts) ReopenStream(context.Context, lua.Channel, int64, time.Dur
 }
 
 func (f *fakeScripts) AppendEvents(
-	ctx context.Context, _ lua.Channel, _ int64, id, known string, entries []lua.StreamEntry,
+	ctx context.Context, _ lua.Channel, a lua.Append,
 ) (lua.AppendResult, error) {
 	if f.gated {
 		select {
@@ -54,8 +55,8 @@ func (f *fakeScripts) AppendEvents(
 			return lua.AppendResult{}, ctx.Err()
 		}
 	}
-	got := trip{id: id, known: known}
-	for _, e := range entries {
+	got := trip{id: fmt.Sprint(a.Producer, a.First), confirmed: a.Confirmed}
+	for _, e := range a.Events {
 		var ev berth.Event
 		if err := json.Unmarshal([]byte(e.Data), &ev); err != nil {
 			return lua.AppendResult{}, err
@@ -68,7 +69,7 @@ func (f *fakeScripts) AppendEvents(
 		next, f.replies = f.replies[0], f.replies[1:]
 	}
 	if next.code == lua.StreamOK {
-		f.seq += len(entries)
+		f.seq += len(a.Events)
 	}
 	return lua.AppendResult{Code: next.code, LastID: fmt.Sprintf("7-%d", f.seq)}, next.err
 }
@@ -316,7 +317,7 @@ func TestWriter_CloseContextEnds_DropsUnconfirmed(t *testing.T) {
 	})
 }
 
-// After a lost reply the append is retried with the same append id, so that it takes effect once.
+// After a lost reply the append is retried with the same number, so that it takes effect once.
 func TestWriter_ReplyLost_RepeatsTheSameAppend(t *testing.T) {
 	cut := reply{err: errors.New("connection reset")}
 	f := &fakeScripts{replies: []reply{{code: lua.StreamOK}, cut, cut}}
@@ -327,7 +328,7 @@ func TestWriter_ReplyLost_RepeatsTheSameAppend(t *testing.T) {
 		require.NotEqual(t, f.trips[0].id, f.trips[1].id)
 		for _, again := range f.trips[2:] {
 			require.Equal(t, f.trips[1].id, again.id)
-			require.Equal(t, "7-1", again.known)
+			require.Equal(t, 1, again.confirmed)
 		}
 	})
 }
@@ -355,7 +356,7 @@ func TestWriter_StreamLost_IsRestored(t *testing.T) {
 					" | reset token_batch:ab/2 token_batch:c/1 stage_progress", f.summary())
 				require.Equal(t, 2, calls)
 				require.Equal(t, 1, f.opened)
-				require.Empty(t, f.trips[4].known)
+				require.Zero(t, f.trips[4].confirmed)
 				require.NotEqual(t, f.trips[2].id, f.trips[4].id)
 			})
 		})

@@ -8,9 +8,19 @@ local function new_generation(stream, known)
   return string.format('%.0f', gen)
 end
 
+-- append_event appends one event, as JSON, and publishes it. The stream is trimmed to about the given length if that is not 0.
+local function append_event(stream, channel, id, event, trim)
+  if trim > 0 then
+    redis.call('XADD', stream, 'MAXLEN', '~', trim, id, 'e', event)
+  else
+    redis.call('XADD', stream, id, 'e', event)
+  end
+  redis.call('PUBLISH', channel, id .. ' ' .. event)
+end
+
 -- operator_event appends an event, as JSON, to the operator stream of the cell and publishes it. The script that changes a state also
 -- reports the change, so that no reader sees one without the other. The keys are those of a stream without an end, as in
--- append_turn_events. The stream keeps about 10,000 events, for a day after the last one.
+-- append_events. The stream keeps about 10,000 events, for a day after the last one.
 local function operator_event(prefix, event)
   local channel = prefix .. 'cs:events::operator:events'
   local meta, stream = channel .. ':meta', channel .. ':stream'
@@ -20,9 +30,8 @@ local function operator_event(prefix, event)
     gen = new_generation(stream)
     redis.call('HSET', meta, 'state', 'open', 'gen', gen, 'fence', '0')
   end
-  redis.call('XADD', stream, 'MAXLEN', '~', 10000, gen .. '-' .. seq, 'e', event)
+  append_event(stream, channel, gen .. '-' .. seq, event, 10000)
   redis.call('HSET', meta, 'seq', seq)
-  redis.call('PUBLISH', channel, gen .. '-' .. seq .. ' ' .. event)
   redis.call('EXPIRE', meta, 86400)
   redis.call('EXPIRE', stream, 86400)
 end
