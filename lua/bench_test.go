@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -162,5 +163,65 @@ func BenchmarkHandover_Waiters(b *testing.B) {
 				reportTimes(b, chunks)
 			}
 		})
+	}
+}
+
+// BenchmarkAppend_Server measures the time for which an append occupies Redis, by Redis's own statistics, in microseconds. Run it with
+// -benchtime 1x.
+func BenchmarkAppend_Server(b *testing.B) {
+	const event = `{"type":"translation","ts":1790000000000,"sessionId":"s1","turnId":"t1","index":1,"nodeId":"n1","text":"some words of a sentence"}`
+	for name, appendOne := range appends(event) {
+		b.Run(name, func(b *testing.B) {
+			server := testredis.Start(b)
+			s := lua.New(server.Client(), lua.Keys{})
+			for b.Loop() {
+				var chunks []float64
+				for range 40 {
+					chunks = append(chunks, callTime(b, server, func() {
+						for i := range 250 {
+							require.NoError(b, appendOne(b.Context(), s, len(chunks), i+1))
+						}
+					}))
+				}
+				reportTimes(b, chunks)
+			}
+		})
+	}
+}
+
+// appends returns for each producer a function that appends the n-th event of a stream.
+func appends(event string) map[string]func(ctx context.Context, s *lua.Scripts, stream, n int) error {
+	token := []lua.StreamEntry{{Type: berth.EventToken, Data: event}}
+	task := func(stream int) lua.Channel {
+		return lua.Channel{UserID: "alice", ServiceID: "web", TaskID: fmt.Sprint(stream)}
+	}
+	return map[string]func(ctx context.Context, s *lua.Scripts, stream, n int) error{
+		"task": func(ctx context.Context, s *lua.Scripts, stream, n int) error {
+			if n == 1 {
+				if _, err := s.OpenStream(ctx, task(stream), 1, time.Hour); err != nil {
+					return err
+				}
+			}
+			_, err := s.AppendEvents(ctx, task(stream), lua.Append{Producer: "p", First: n, Confirmed: n - 1, Fence: 1, Events: token})
+			return err
+		},
+		"turn": func(ctx context.Context, s *lua.Scripts, stream, n int) error {
+			ch := lua.SessionChannel("alice", fmt.Sprint(stream))
+			_, err := s.AppendEvents(ctx, ch, lua.Append{
+				Producer: fmt.Sprint("turn", (n-1)/5), First: (n-1)%5 + 1, Confirmed: (n - 1) % 5, TTL: time.Hour, Trim: 1000, Events: lua.StreamEntries(event),
+			})
+			return err
+		},
+		"operator": func(ctx context.Context, s *lua.Scripts, _, _ int) error {
+			return s.AppendOperatorEvents(ctx, berth.OperatorEvent{Type: berth.EventNode, NodeID: "n1", Status: "ready"})
+		},
+		"end": func(ctx context.Context, s *lua.Scripts, stream, n int) error {
+			ch := lua.Channel{UserID: "alice", ServiceID: "web", TaskID: fmt.Sprint(stream, "-", n)}
+			if _, err := s.OpenStream(ctx, ch, 1, time.Hour); err != nil {
+				return err
+			}
+			_, _, err := s.EndStream(ctx, ch, event, time.Minute, 1000)
+			return err
+		},
 	}
 }
