@@ -69,7 +69,7 @@ if again then
 end
 local id = string.match(member, '\1([^\1]*)$')` + nodeCalls + `
 if again then redis.call('HINCRBY', statistics, skipped, '1') end
-redis.call('SET', turn, class .. '\2' .. member, 'EX', '3600')`,
+redis.call('SET', rotation, class .. '\2' .. member, 'EX', '3600')`,
 	berth.StrategyLocality: classCalls + `
 local start = host
 if redis.call('ZLEXCOUNT', locations, '[' .. host, '(' .. host .. '\255') == 0 then
@@ -100,7 +100,7 @@ func newBareDecision(ctx context.Context, rdb *redis.Client, s *lua.Scripts, str
 			return nil, fmt.Errorf("count nodes: %w", err)
 		}
 		if err := rdb.Set(ctx, k.PoolRotation(barePool), class+"\x02", 0).Err(); err != nil {
-			return nil, fmt.Errorf("begin turns: %w", err)
+			return nil, fmt.Errorf("begin the rotation: %w", err)
 		}
 		b := &bareDecision{
 			keys: []string{k.Guard(), k.NodeLeases()}, stem: strings.TrimSuffix(k.NodeSlots(""), "node:slots:"), nodes: nodes, strategy: strategy,
@@ -132,7 +132,7 @@ func (b *bareDecision) run(ctx context.Context, rdb *redis.Client, i int) (node 
 	return node, nil
 }
 
-// barePool is where it keeps its turn; the name is as long as benchPool.
+// barePool is where it keeps its rotation; the name is as long as benchPool.
 const barePool = "translate:bench"
 
 // bareDetail is as long as the texts of the decision's request.
