@@ -2,14 +2,15 @@
 #
 #   docker build --target berth --tag berth:dev .              API, workers, media units, node agents, terminal
 #   docker build --target apertium --tag berth-apertium:dev .  a translation node with Debian's Apertium
+#   docker build --target bench --tag berth-bench:dev .        benchmarks, on the Redis and Temporal of the settings
 #
-# Both contain one static binary and run without privileges. The version is part of the binary: --build-arg VERSION=1.2.3
+# They contain static binaries and run without privileges. The version is part of the binary: --build-arg VERSION=1.2.3
 
 ARG GO_VERSION=1.26.8
 ARG NODE_VERSION=22.23.2
 ARG DEBIAN_VERSION=bookworm-20260803-slim
 
-# The page is embedded in the binary.
+# The page is embedded in berth.
 FROM node:${NODE_VERSION}-bookworm-slim AS page
 WORKDIR /src
 COPY api/console/package.json api/console/package-lock.json ./
@@ -24,7 +25,7 @@ RUN go mod download
 COPY . .
 COPY --from=page /src/dist/ api/console/dist/
 ARG VERSION=dev
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/berth ./cmd/berth
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/...
 
 FROM debian:${DEBIAN_VERSION} AS system
 RUN apt-get update \
@@ -34,13 +35,18 @@ RUN apt-get update \
 WORKDIR /home/berth
 ENTRYPOINT ["berth"]
 
-# The binary comes last, so that a new version changes one small layer.
+# The binaries come last, so that a new version changes one small layer.
 FROM system AS apertium
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends apertium apertium-eng-spa \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/berth /usr/local/bin/berth
 USER 10001
+
+FROM system AS bench
+COPY --from=build /out/berth /out/berth-bench /usr/local/bin/
+USER 10001
+ENTRYPOINT ["berth-bench"]
 
 # The API reads PDF files and the model simulator images with these tools.
 FROM system AS berth

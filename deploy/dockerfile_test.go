@@ -74,7 +74,7 @@ func TestDockerfile_Stages_AreComplete(t *testing.T) {
 			users[before[len(before)-1]] = line[1]
 		}
 	}
-	require.Equal(t, map[string]string{"apertium": "10001", "berth": "10001"}, users, "the final stages run without privileges")
+	require.Equal(t, map[string]string{"apertium": "10001", "bench": "10001", "berth": "10001"}, users, "the final stages run without privileges")
 	for arg, module := range map[string]string{"GO_VERSION": "../go.mod"} {
 		text, err := os.ReadFile(module)
 		require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestDockerignore_FilesOfTheBuild_AreSent(t *testing.T) {
 
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=Dir,GoFiles,EmbedFiles", "./cmd/berth")
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=Dir,GoFiles,EmbedFiles", "./cmd/...")
 	list.Dir = root
 	out, err := list.StdoutPipe()
 	require.NoError(t, err)

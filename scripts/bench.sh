@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs `berth bench` with its own Redis and Temporal on free ports, in a temporary directory. Each benchmark gets fresh
+# Runs `berth-bench` with its own Redis and Temporal on free ports, in a temporary directory. Each benchmark gets fresh
 # servers, because the data of one would slow the next. At the end it prints the report.
 #
 # Usage: [REPORT=FILE] [DOCS=DIR] [SCALE=N] scripts/bench.sh [BENCHMARK]...   (default: all)
@@ -42,8 +42,8 @@ for name; do
 		sleep 0.1
 	done
 	BERTH_REDIS_ADDR=$(field redisAddr) BERTH_TEMPORAL_ADDR=$(field temporalAddr) \
-		bin/berth bench "$name" --scale "${SCALE:-1}" --json "$REPORT" --commit "$commit" --process Temporal=$server >/dev/null || failed=1
+		bin/berth-bench "$name" --scale "${SCALE:-1}" --json "$REPORT" --commit "$commit" --process Temporal=$server >/dev/null || failed=1
 	stop
 done
-bin/berth bench --json "$REPORT" ${DOCS:+--docs "$DOCS"}
+bin/berth-bench --json "$REPORT" ${DOCS:+--docs "$DOCS"}
 exit $failed

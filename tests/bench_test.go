@@ -1,13 +1,26 @@
 package tests
 
 import (
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/bench"
 )
+
+func TestBench_Help_HasOnlyItsOwnFlags(t *testing.T) { // X9
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "../bin/berth-bench", "--help").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	var flags []string
+	for _, m := range regexp.MustCompile(`(?m)^ +(?:-h, )?--([a-z-]+)`).FindAllSubmatch(out, -1) {
+		flags = append(flags, string(m[1]))
+	}
+	require.Equal(t, []string{"help", "scale", "json", "docs", "commit", "process", "version"}, flags, "%s", out)
+}
 
 func TestBench_OneBenchmark_ReportHasItsFigures(t *testing.T) { // X9
 	t.Parallel()
@@ -16,7 +29,7 @@ func TestBench_OneBenchmark_ReportHasItsFigures(t *testing.T) { // X9
 	t.Cleanup(s.killAll)
 	s.startInfra()
 	file := filepath.Join(s.dir, "report.json")
-	p := s.start("berth", []string{"bench", "chain", "--scale", "0.01", "--json", file}, s.settings)
+	p := s.start("berth-bench", []string{"chain", "--scale", "0.01", "--json", file}, s.settings)
 	s.eventually("the benchmark to end", func() bool {
 		select {
 		case <-p.done:

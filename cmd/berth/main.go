@@ -16,7 +16,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"berth"
-	"berth/internal/bench"
 	"berth/internal/config"
 	"berth/internal/identity"
 	"berth/internal/node"
@@ -45,8 +44,6 @@ type commands struct {
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
 	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences."`
 	Sim        simCommands        `cmd:"" help:"Run simulators."`
-	Bench      benchCommand       `cmd:"" help:"Measure berth beside its baselines on running servers."`
-	BenchEcho  benchEchoCommand   `cmd:"" hidden:"" help:"Serve the bare handler that berth bench readers compares with."`
 	Config     configCommand      `cmd:"" help:"Print the settings in use, without secrets."`
 	Doctor     doctorCommand      `cmd:"" help:"Check the settings and the servers that they name, and print what to change."`
 	Health     healthCommand      `cmd:"" help:"Check a process, as the health check of a container."`
@@ -148,7 +145,6 @@ func explain(err error) string {
 func enums() kong.Vars {
 	return kong.Vars{
 		"version":             version,
-		"benchmarks":          strings.Join(bench.Names(), ","),
 		"templates":           join(berth.Templates()),
 		"task_statuses":       join(berth.TaskStatuses()),
 		"locales":             join([]berth.Locale{berth.LocaleEN, berth.LocaleZH}),

@@ -44,8 +44,9 @@ func Names() []string {
 // Options are the settings of a run.
 type Options struct {
 	Config config.Config
-	// Version and Commit are those of this program; an empty Commit is read from the binary.
-	Version, Commit string
+	// Berth is the program that is measured, and Commit its commit; an empty one is read from the program.
+	Berth  Berth
+	Commit string
 	// Scale multiplies the number of repetitions.
 	Scale float64
 	// Processes are further processes whose processor time is measured, such as Temporal's, by name.

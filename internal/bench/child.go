@@ -14,19 +14,15 @@ import (
 	"berth/internal/process"
 )
 
-// child is a process of this program.
+// child is a process that a benchmark starts.
 type child struct{ cmd *exec.Cmd }
 
 // started has the ids of all processes that this one started.
 var started sync.Map
 
-// startChild starts this program with a command. Its environment is this process's with env added.
-func startChild(ctx context.Context, env []string, args ...string) (c child, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return c, fmt.Errorf("find the path of this program: %w", err)
-	}
-	c.cmd = exec.CommandContext(ctx, self, args...) //nolint:gosec // this program itself
+// startChild starts a program. Its environment is this process's with env added.
+func startChild(ctx context.Context, program string, env []string, args ...string) (c child, err error) {
+	c.cmd = exec.CommandContext(ctx, program, args...) //nolint:gosec // berth, or this program itself
 	c.cmd.Env = append(c.cmd.Environ(), env...)
 	c.cmd.Stderr, c.cmd.SysProcAttr = os.Stderr, process.EndWithParent(&syscall.SysProcAttr{})
 	if err := c.cmd.Start(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/load"
@@ -33,22 +32,20 @@ func (e Environment) String() string {
 		e.Version, e.Commit, e.Go, e.System, e.Processor, e.Cores, number(e.MemoryGiB), e.Redis, e.Temporal, e.Database)
 }
 
-// environment returns the environment of this process and of the servers.
+// environment returns the environment of the program and of the servers.
 func environment(ctx context.Context, o Options) (e Environment, err error) {
 	e = Environment{
-		Version: o.Version, Commit: o.Commit, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		Version: o.Berth.Version, Commit: o.Commit, Go: o.Berth.build.GoVersion, System: runtime.GOOS + "/" + runtime.GOARCH,
 		Cores: runtime.NumCPU(), Database: "SQLite",
 	}
-	if build, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range build.Settings {
-			if s.Key == "vcs.revision" && e.Commit == "" {
-				e.Commit = s.Value[:min(12, len(s.Value))]
-			}
+	for _, s := range o.Berth.build.Settings {
+		if s.Key == "vcs.revision" && e.Commit == "" {
+			e.Commit = s.Value[:min(12, len(s.Value))]
 		}
-		for _, m := range build.Deps {
-			if m.Path == "modernc.org/sqlite" {
-				e.Database += " (" + m.Path + " " + m.Version + ")"
-			}
+	}
+	for _, m := range o.Berth.build.Deps {
+		if m.Path == "modernc.org/sqlite" {
+			e.Database += " (" + m.Path + " " + m.Version + ")"
 		}
 	}
 	e.Commit = cmp.Or(e.Commit, "unknown")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -32,7 +33,11 @@ func readers(ctx context.Context, r *Run) (err error) {
 	if err != nil {
 		return err
 	}
-	bare, err := startChild(ctx, nil, "bench-echo", addr)
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the path of this program: %w", err)
+	}
+	bare, err := startChild(ctx, self, nil, "--echo", addr)
 	if err != nil {
 		return err
 	}

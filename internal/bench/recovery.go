@@ -25,7 +25,7 @@ const (
 )
 
 // recovery kills a media unit with kill -9 and measures when its death is detected and when its conferences are open on
-// another unit. Then it restarts the media server of another unit, whose agent survives. The units are processes of this program
+// another unit. Then it restarts the media server of another unit, whose agent survives. The units are processes of berth
 // with simulated media servers.
 func recovery(ctx context.Context, r *Run) (err error) {
 	n := r.times(100)
@@ -126,7 +126,7 @@ func (h *stack) unit(ctx context.Context, id string, slots int) (u unit, err err
 	if u.control, err = freeAddr(); err != nil {
 		return u, err
 	}
-	u.child, err = startChild(ctx, h.env, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--sim-control", u.control,
+	u.child, err = startChild(ctx, h.berth, h.env, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--sim-control", u.control,
 		"--api", h.url, "--token", h.token, "--log-level", "error")
 	if err != nil {
 		return u, err

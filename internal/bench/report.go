@@ -42,7 +42,7 @@ func ReadReport(file string) (r Report, err error) {
 		return Report{}, fmt.Errorf("read report: %w", err)
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
-		return Report{}, fmt.Errorf("%s is not a report of `berth bench`: %w", file, err)
+		return Report{}, fmt.Errorf("%s is not a report of `berth-bench`: %w", file, err)
 	}
 	return r, nil
 }

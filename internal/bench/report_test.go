@@ -143,7 +143,7 @@ func TestPages_FigureMissing_Fails(t *testing.T) { // X9
 	require.ErrorContains(t, err, "the report has no figure")
 }
 
-// The pages are never edited: `bin/berth bench --json docs/measurements.json --docs docs` writes them.
+// The pages are never edited: `bin/berth-bench --json docs/measurements.json --docs docs` writes them.
 func TestPages_CheckedIn_HaveTheFiguresOfTheReport(t *testing.T) { // X9
 	t.Parallel()
 	const dir = "../../docs"

@@ -33,9 +33,10 @@ const (
 	opened = 30 * time.Second
 )
 
-// stack is an API and workers, each a process of this program. They use the Redis and Temporal of the settings, and their own
+// stack is an API and workers, each a process of berth. They use the Redis and Temporal of the settings, and their own
 // database and model provider.
 type stack struct {
+	berth  string // path of the program
 	cfg    config.Config
 	client *client.Client
 	url    string
@@ -107,7 +108,7 @@ func (r *Run) start(ctx context.Context, p http.Handler, settings ...string) (h 
 	if err := requireNoOtherWorkers(ctx, r.Config); err != nil {
 		return nil, err
 	}
-	h = &stack{cfg: r.Config, tag: berth.NewID("")}
+	h = &stack{berth: r.Berth.path, cfg: r.Config, tag: berth.NewID("")}
 	if h.dir, err = os.MkdirTemp("", "berth-bench-"); err != nil {
 		return nil, fmt.Errorf("create temporary directory: %w", err)
 	}
@@ -171,7 +172,7 @@ func (h *stack) startProcess(ctx context.Context, command string) (child, error)
 	if err != nil {
 		return child{}, err
 	}
-	c, err := startChild(ctx, append(h.env, "BERTH_METRICS_ADDR="+metrics, "BERTH_LOG_LEVEL=error"), command)
+	c, err := startChild(ctx, h.berth, append(h.env, "BERTH_METRICS_ADDR="+metrics, "BERTH_LOG_LEVEL=error"), command)
 	if err != nil {
 		return child{}, err
 	}
