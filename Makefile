@@ -100,11 +100,11 @@ generate: ## Regenerate api/openapi.yaml
 	$(GO) test -count=1 -run 'TestDescription_Generated_EqualsCheckedIn' ./api -update
 
 .PHONY: build
-build: page ## Build bin/berth, bin/berth-bench and bin/berth-dev, with the page if Node is installed
+build: page ## Build the programs berth, berth-bench, berth-dev and berth-sim into bin, with the page if Node is installed
 	@test -x bin/berth-dev || echo "build: the first build compiles Temporal's server and takes several minutes; later ones take seconds"
 	@mkdir -p bin
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
-	cd dev && $(GO) build -ldflags '$(LDFLAGS)' -o ../bin/berth-dev .
+	cd dev && $(GO) build -ldflags '$(LDFLAGS)' -o ../bin/berth-dev . && $(GO) build -ldflags '$(LDFLAGS)' -o ../bin/berth-sim ./sim
 
 .PHONY: bench
 bench: build ## Measure berth against its baselines; BENCH=slots SCALE=0.1 DOCS=docs REPORT=FILE as in scripts/bench.sh

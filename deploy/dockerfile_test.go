@@ -74,7 +74,7 @@ func TestDockerfile_Stages_AreComplete(t *testing.T) {
 			users[before[len(before)-1]] = line[1]
 		}
 	}
-	require.Equal(t, map[string]string{"apertium": "10001", "bench": "10001", "berth": "10001"}, users, "the final stages run without privileges")
+	require.Equal(t, map[string]string{"apertium": "10001", "bench": "10001", "berth": "10001", "sim": "10001"}, users, "the final stages run without privileges")
 	for arg, module := range map[string]string{"GO_VERSION": "../go.mod"} {
 		text, err := os.ReadFile(module)
 		require.NoError(t, err)
@@ -101,12 +101,32 @@ func TestDockerignore_FilesOfTheBuild_AreSent(t *testing.T) {
 
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=Dir,GoFiles,EmbedFiles", "./cmd/...")
-	list.Dir = root
+	checked := 0
+	for module, program := range map[string]string{".": "./cmd/...", "dev": "./sim"} {
+		checked += sent(t, root, module, program, ignored)
+	}
+	require.Greater(t, checked, 200)
+	for _, file := range []string{
+		"go.mod", "go.sum", "dev/go.mod", "dev/go.sum", "api/console/package.json", "api/console/src/main.ts", "api/console/vite.config.ts",
+	} {
+		require.NoError(t, exists(root, file))
+		require.False(t, ignored(file), "%s is needed by the build", file)
+	}
+	for _, file := range []string{
+		".env", ".git/config", "bin/berth", "api/console/node_modules/svelte/package.json", "deploy/compose_test.go", "dev/main.go",
+	} {
+		require.True(t, ignored(file), "%s must not be in an image", file)
+	}
+}
+
+// sent requires that no file which the build of a program needs is ignored, and returns how many it needs.
+func sent(t *testing.T, root, module, program string, ignored func(file string) bool) (checked int) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=Dir,GoFiles,EmbedFiles", program)
+	list.Dir = filepath.Join(root, module)
 	out, err := list.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, list.Start())
-	checked := 0
 	for packages := json.NewDecoder(out); ; {
 		var p struct {
 			Dir                 string
@@ -132,12 +152,5 @@ func TestDockerignore_FilesOfTheBuild_AreSent(t *testing.T) {
 		}
 	}
 	require.NoError(t, list.Wait())
-	require.Greater(t, checked, 200)
-	for _, file := range []string{"go.mod", "go.sum", "api/console/package.json", "api/console/src/main.ts", "api/console/vite.config.ts"} {
-		require.NoError(t, exists(root, file))
-		require.False(t, ignored(file), "%s is needed by the build", file)
-	}
-	for _, file := range []string{".env", ".git/config", "bin/berth", "api/console/node_modules/svelte/package.json", "deploy/compose_test.go"} {
-		require.True(t, ignored(file), "%s must not be in an image", file)
-	}
+	return checked
 }

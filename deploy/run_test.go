@@ -232,7 +232,11 @@ func (m *machine) startBerth(name string) {
 	if name == "model" {
 		env = append(env, "BERTH_MODEL_TOKENS_PER_SECOND=0") // as fast as possible
 	}
-	m.start(name, binary(m.t, "berth"), args, env)
+	program := "berth"
+	if s.Build.Target == "sim" {
+		program = "berth-sim"
+	}
+	m.start(name, binary(m.t, program), args, env)
 }
 
 // awaitHealthy runs the health check of a service until it succeeds.

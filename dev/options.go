@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"berth/internal/app"
+	"berth/dev/model"
 	"berth/internal/config"
 	"berth/internal/secret"
 	"berth/internal/setting"
@@ -15,8 +15,8 @@ import (
 
 // options are the settings of berth and of the development server.
 type options struct {
-	config.Config   `embed:""`
-	app.ModelServer `embed:"" group:"Development server"`
+	config.Config `embed:""`
+	ModelServer   model.Server `embed:"" group:"Development server"`
 
 	TemporalUIAddr string         `help:"Serve Temporal's Web UI on this address." name:"temporal-ui-addr" env:"BERTH_TEMPORAL_UI_ADDR" default:"127.0.0.1:8233" group:"Development server"`
 	TemporalCert   string         `help:"PEM file of the certificate with which Temporal's frontend requires mutual TLS; clients are verified with --temporal-tls-ca." name:"temporal-tls-server-cert" env:"BERTH_TEMPORAL_TLS_SERVER_CERT" group:"Development server"`

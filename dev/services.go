@@ -43,7 +43,7 @@ var version = "dev"
 func services(o *options, logger *slog.Logger, probe *health.Probe, failed chan<- error) []part {
 	return []part{
 		serve(partModel, failed,
-			func(ctx context.Context) error { return app.RunModelServer(ctx, o.ModelServer, logger) },
+			func(ctx context.Context) error { return o.ModelServer.Run(ctx, logger) },
 			func(ctx context.Context) error { return port.AwaitOpen(ctx, o.ModelServer.Addr) }),
 		serve(partWorker, failed,
 			func(ctx context.Context) error {

@@ -194,7 +194,6 @@ var commandsOfSecrets = [][]string{
 	{"node", "list"},
 	{"media", "--id=u", "--driver=livekit", "--livekit-key=k"},
 	{"health"},
-	{"sim", "model"},
 	{"turn"},
 	{"--help"},
 	{"api", "--help"},
@@ -224,6 +223,7 @@ func TestSecrets_PlantedInAllSettings_AppearInNoOutput(t *testing.T) { // FI1
 			s.run(fmt.Sprint("environment, form ", i), "berth", args, env)
 		}
 		s.run(fmt.Sprint("environment, form ", i), "berth-bench", nil, env)
+		s.run(fmt.Sprint("environment, form ", i), "berth-sim", []string{"model", "--model-addr=off"}, env)
 		s.run(fmt.Sprint("files, form ", i), "berth", []string{"config"}, files)
 		for _, p := range plantedSettings() {
 			if p.flag != "" && !strings.HasPrefix(p.env, "LIVEKIT") && !strings.HasPrefix(p.env, "BERTH_NODE") && p.env != "BERTH_URL" && p.env != "BERTH_TOKEN" && p.env != "BERTH_TEMPORAL_DATABASE" {

@@ -32,6 +32,7 @@ import (
 	"berth/client"
 	"berth/internal/freeport"
 	"berth/internal/identity"
+	"berth/internal/ocr"
 	"berth/internal/sim"
 	"berth/internal/temporalconn"
 	"berth/internal/testredis"
@@ -107,7 +108,7 @@ func readOnce(ctx context.Context, image []byte) (string, error) {
 	return text, err
 }
 
-var tesseract = sim.Tesseract("tesseract", time.Minute, 2)
+var tesseract = ocr.Tesseract("tesseract", time.Minute, 2)
 
 // newStack starts a stack for one test and stops it when the test ends.
 func newStack(tb testing.TB, opts ...option) *stack {

@@ -43,7 +43,6 @@ type commands struct {
 	Rollout    rolloutCommands    `cmd:"" help:"Change the version of the workers without interrupting runs."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
 	Conference conferenceCommands `cmd:"" help:"Open, watch, list and end conferences."`
-	Sim        simCommands        `cmd:"" help:"Run simulators."`
 	Config     configCommand      `cmd:"" help:"Print the settings in use, without secrets."`
 	Doctor     doctorCommand      `cmd:"" help:"Check the settings and the servers that they name, and print what to change."`
 	Health     healthCommand      `cmd:"" help:"Check a process, as the health check of a container."`

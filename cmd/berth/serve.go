@@ -15,7 +15,6 @@ import (
 	"berth/internal/identity"
 	"berth/internal/secret"
 	"berth/internal/setting"
-	"berth/internal/telemetry"
 )
 
 type apiCommand struct{ settings }
@@ -93,21 +92,3 @@ type configCommand struct{ settings }
 
 // Run prints the settings.
 func (c *configCommand) Run() error { return c.Print(os.Stdout) }
-
-type simCommands struct {
-	Model simModelCommand `cmd:"" help:"Serve the simulated model (OpenAI chat-completions protocol)."`
-}
-
-type simModelCommand struct {
-	app.ModelServer `embed:""`
-	LogLevel        string `help:"Minimum log level." env:"BERTH_LOG_LEVEL" default:"info"`
-}
-
-// Run serves until the context ends.
-func (c *simModelCommand) Run(ctx context.Context) error {
-	logger, err := telemetry.Logger(os.Stderr, c.LogLevel, "text")
-	if err != nil {
-		return err
-	}
-	return app.RunModelServer(ctx, c.ModelServer, logger)
-}

@@ -119,7 +119,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })
 	g.Go(func() error { probe.Watch(ctx, checks); return nil })
 	g.Go(func() error {
-		return serve(ctx, "BERTH_HTTP_ADDR", api.NewServer(e, cfg.API.Addr, cfg.Telemetry.TrustTraceparent), stopGrace, logger)
+		return Serve(ctx, "BERTH_HTTP_ADDR", api.NewServer(e, cfg.API.Addr, cfg.Telemetry.TrustTraceparent), stopGrace, logger)
 	})
 	return g.Wait()
 }

@@ -1,4 +1,4 @@
-// Package app wires berth's packages into the processes that an operator starts: API, worker and model simulator. It
+// Package app wires berth's packages into the processes that an operator starts: API and worker. It
 // contains no logic of its own.
 package app
 
@@ -170,8 +170,8 @@ func (b *base) close(logger *slog.Logger) {
 	}
 }
 
-// serve runs an HTTP server, whose address is a named setting, until ctx ends, then gives open requests up to grace to finish.
-func serve(ctx context.Context, name string, srv *http.Server, grace time.Duration, logger *slog.Logger) error {
+// Serve runs an HTTP server, whose address is a named setting, until ctx ends, then gives open requests up to grace to finish.
+func Serve(ctx context.Context, name string, srv *http.Server, grace time.Duration, logger *slog.Logger) error {
 	l, err := setting.Listen(ctx, name, srv.Addr)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -23,7 +22,6 @@ import (
 	"berth/internal/pause"
 	"berth/internal/payload"
 	"berth/internal/placement"
-	"berth/internal/sim"
 	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/internal/waiting"
@@ -239,23 +237,4 @@ func processID() string {
 		host = "unknown"
 	}
 	return fmt.Sprintf("%s.%d.%d", strings.ReplaceAll(host, "/", "-"), os.Getpid(), time.Now().UnixMilli())
-}
-
-// ModelServer holds the settings of the model simulator.
-type ModelServer struct {
-	Addr            string        `help:"Address the model simulator listens on, host:port." name:"model-addr" env:"BERTH_MODEL_ADDR" default:"127.0.0.1:8090"`
-	TokensPerSecond float64       `help:"Output speed in tokens per second; 0 for no limit." name:"model-tokens-per-second" env:"BERTH_MODEL_TOKENS_PER_SECOND" default:"120"`
-	FirstTokenDelay time.Duration `help:"Delay before the first token." name:"model-first-token-delay" env:"BERTH_MODEL_FIRST_TOKEN_DELAY" default:"300ms"`
-	Concurrency     int           `help:"Maximum concurrent calls per model, above which it returns 429; 0 for no limit." name:"model-concurrency" env:"BERTH_MODEL_CONCURRENCY" default:"0"`
-}
-
-// RunModelServer serves the model simulator until ctx ends.
-func RunModelServer(ctx context.Context, m ModelServer, logger *slog.Logger) error {
-	srv := &http.Server{
-		Addr: m.Addr, ReadHeaderTimeout: 5 * time.Second,
-		Handler: sim.ModelServer(sim.Options{
-			Logger: logger, TokensPerSecond: m.TokensPerSecond, FirstTokenDelay: m.FirstTokenDelay, Concurrency: m.Concurrency,
-		}),
-	}
-	return serve(ctx, "BERTH_MODEL_ADDR", srv, time.Second, logger.With("part", "model server"))
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"berth/internal/extract"
-	"berth/internal/sim"
+	"berth/internal/ocr"
 )
 
 // The samples contain sampleWord, whose characters need the data of the tools.
@@ -37,7 +37,7 @@ func (d *doctor) uploads(ctx context.Context) {
 	default:
 		d.add(OK, subject, "", "PDF files are read")
 	}
-	text, err = sim.Tesseract(d.tesseract, checkTimeout, 1)(ctx, samplePNG)
+	text, err = ocr.Tesseract(d.tesseract, checkTimeout, 1)(ctx, samplePNG)
 	if err != nil || !strings.Contains(text, sampleWord) {
 		d.add(Warning, subject, simulatorPackages, "the model simulator does not read images, which matters in development only: %q, %v", text, err)
 		return

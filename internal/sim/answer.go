@@ -14,6 +14,7 @@ import (
 
 	"berth"
 	"berth/internal/llm"
+	"berth/internal/ocr"
 )
 
 // answer is the content of a response, and the reasoning that a reasoning model would send before it.
@@ -48,11 +49,11 @@ var taskLine = regexp.MustCompile(`(?m)^Task: (\w+)$`)
 
 // answerTo derives the answer from the request alone, so that equal requests get equal answers: the text of its images,
 // JSON if its template or response format asks for JSON, else Markdown.
-func answerTo(ctx context.Context, req chatRequest, ocr OCR) (answer, error) {
+func answerTo(ctx context.Context, req chatRequest, read ocr.Reader) (answer, error) {
 	system, user, images, _ := req.prompt()
 	s := readSource(system, user)
 	if len(images) > 0 {
-		text, err := readImages(ctx, images, ocr)
+		text, err := readImages(ctx, images, read)
 		return answer{s.render("image", text), s.render("reasoning", s)}, err
 	}
 	task := append(taskLine.FindStringSubmatch(system), "", "")[1] // "" without such a line
@@ -66,20 +67,20 @@ func answerTo(ctx context.Context, req chatRequest, ocr OCR) (answer, error) {
 	return answer{s.render(task, s) + "\n", s.render("reasoning", s)}, nil
 }
 
-func readImages(ctx context.Context, urls []string, ocr OCR) (string, error) {
-	var read []string
+func readImages(ctx context.Context, urls []string, read ocr.Reader) (string, error) {
+	var found []string
 	for _, url := range urls {
 		img, err := decodeImage(url)
 		if err != nil {
 			return "", invalid("image_url: %s", err)
 		}
-		text, err := ocr(ctx, img)
+		text, err := read(ctx, img)
 		if err != nil {
 			return "", fmt.Errorf("read the image: %w", err)
 		}
-		read = append(read, text)
+		found = append(found, text)
 	}
-	return strings.TrimSpace(strings.Join(read, "\n\n")), nil
+	return strings.TrimSpace(strings.Join(found, "\n\n")), nil
 }
 
 // readSource reads the documents of a prompt by their names. The language is that of the system message.

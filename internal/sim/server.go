@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"berth/internal/ocr"
 )
 
 // Options configure the model server. The zero value answers immediately, without a cap, with Tesseract from PATH.
@@ -25,8 +27,8 @@ type Options struct {
 	FirstTokenDelay time.Duration
 	// Concurrency is the maximum number of concurrent calls per model; further calls get status 429. 0: no limit.
 	Concurrency int
-	// OCR reads images; nil: Tesseract("tesseract", time.Minute, 2).
-	OCR OCR
+	// OCR reads images; nil: ocr.Tesseract("tesseract", time.Minute, 2).
+	OCR ocr.Reader
 }
 
 const (
@@ -51,7 +53,7 @@ type server struct {
 func ModelServer(opt Options) http.Handler {
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	if opt.OCR == nil {
-		opt.OCR = Tesseract("tesseract", time.Minute, 2)
+		opt.OCR = ocr.Tesseract("tesseract", time.Minute, 2)
 	}
 	s := &server{opt: opt, calls: &callLog{counts: Stats{Models: map[string]Counts{}}}}
 	mux := http.NewServeMux()
@@ -136,8 +138,8 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, model string, err 
 	case r.Context().Err() != nil:
 		return
 	case errors.As(err, &known):
-	case errors.Is(err, ErrNoTesseract):
-		known = failure(http.StatusServiceUnavailable, "ocr_unavailable", "%s", ErrNoTesseract)
+	case errors.Is(err, ocr.ErrNoTesseract):
+		known = failure(http.StatusServiceUnavailable, "ocr_unavailable", "%s", ocr.ErrNoTesseract)
 	case errors.Is(err, context.DeadlineExceeded):
 		known = failure(http.StatusServiceUnavailable, "ocr_timeout", "reading the image took too long")
 	default:

@@ -19,6 +19,7 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 	"github.com/stretchr/testify/require"
 
+	"berth/internal/ocr"
 	"berth/internal/sim"
 )
 
@@ -246,7 +247,7 @@ func TestImage_DataURL_IsReadByOCR(t *testing.T) {
 
 func TestImage_TesseractMissing_ErrorNamesThePackages(t *testing.T) {
 	t.Parallel()
-	s := start(t, sim.Options{OCR: sim.Tesseract("no-such-tesseract", time.Second, 1)})
+	s := start(t, sim.Options{OCR: ocr.Tesseract("no-such-tesseract", time.Second, 1)})
 	_, err := s.client.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
 		Model: "m", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
 			openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -88,4 +89,11 @@ func TestSplitTokens_Joined_AreTheText(t *testing.T) {
 			require.LessOrEqual(t, wide, 2, tok)
 		}
 	}
+}
+
+func example(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("../../examples/" + name)
+	require.NoError(t, err)
+	return b
 }

@@ -1,4 +1,5 @@
-package sim
+// Package ocr reads the text of images with Tesseract.
+package ocr
 
 import (
 	"bytes"
@@ -16,12 +17,12 @@ import (
 var ErrNoTesseract = errors.New("tesseract is not installed: install tesseract-ocr with the languages eng and chi_sim " +
 	"(Debian: apt-get install tesseract-ocr tesseract-ocr-eng tesseract-ocr-chi-sim)")
 
-// OCR reads the text of a PNG or JPEG.
-type OCR func(ctx context.Context, image []byte) (string, error)
+// Reader reads the text of a PNG or JPEG.
+type Reader func(ctx context.Context, image []byte) (string, error)
 
-// Tesseract returns an OCR that runs the program at path (found on PATH if it is a bare name) for English and simplified
+// Tesseract returns a reader that runs the program at path (found on PATH if it is a bare name) for English and simplified
 // Chinese, for at most limit per image and with at most parallel concurrent images.
-func Tesseract(path string, limit time.Duration, parallel int) OCR {
+func Tesseract(path string, limit time.Duration, parallel int) Reader {
 	slots := make(chan struct{}, parallel)
 	return func(ctx context.Context, image []byte) (string, error) {
 		bin, err := exec.LookPath(path)
