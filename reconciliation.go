@@ -11,14 +11,14 @@ type ReconcileRule string
 
 // The rules. Each has a row in the table reconcileRules.
 const (
-	RuleTaskWithoutRun   ReconcileRule = "task-without-run"
-	RuleTaskOverdue      ReconcileRule = "task-past-deadline"
-	RuleRunWithoutTask   ReconcileRule = "run-without-task"
-	RuleStreamWithoutRun ReconcileRule = "stream-without-run"
+	RuleTaskWithoutRun       ReconcileRule = "task-without-run"
+	RuleTaskOverdue          ReconcileRule = "task-past-deadline"
+	RuleRunWithoutTask       ReconcileRule = "run-without-task"
+	RuleStreamWithoutRun     ReconcileRule = "stream-without-run"
 	RuleAdmissionWithoutTask ReconcileRule = "admission-without-task"
-	RuleBalance          ReconcileRule = "balance"
-	RuleTurnWithoutRun   ReconcileRule = "turn-without-run"
-	RuleSlotWithoutRun   ReconcileRule = "slot-without-run"
+	RuleBalance              ReconcileRule = "balance"
+	RuleTurnWithoutRun       ReconcileRule = "turn-without-run"
+	RuleSlotWithoutRun       ReconcileRule = "slot-without-run"
 
 	RuleExecutionWithoutRun ReconcileRule = "execution-without-run"
 	RuleExecutionOverdue    ReconcileRule = "execution-past-deadline"
