@@ -56,7 +56,7 @@ const sentMedia = `JSON.stringify([...currentRoom.localParticipant.trackPublicat
 ]))`
 
 // dataChannels describes the way of messages, for a test that failed.
-const dataChannels = `JSON.stringify([window.sendError ?? '', currentRoom.engine?.reliableDC?.readyState ?? '', currentRoom.engine?.reliableDCSub?.readyState ?? ''])`
+const dataChannels = `JSON.stringify([window.sendError ?? '', currentRoom.engine?.dataChannels.reliable.channelHandle?.readyState ?? '', currentRoom.engine?.dataChannels.reliableSub?.readyState ?? ''])`
 
 // receivedMedia describes what a page has of the other participant.
 const receivedMedia = `JSON.stringify([...currentRoom.remoteParticipants.values()].flatMap((p) => [...p.trackPublications.values()].map((p) => [
@@ -201,6 +201,33 @@ func (s *stack) callers(t *testing.T, number string) (host, ann *caller) {
 		c.do(chromedp.Evaluate[chromedp.Void](watchMedia))
 	}
 	return host, ann
+}
+
+// failMessage sends a message in the moment in which the client has no connection. The client keeps that error.
+const failMessage = `{
+	const { engine } = currentRoom, close = engine.cleanupPeerConnections.bind(engine);
+	engine.cleanupPeerConnections = async () => {
+		await close();
+		currentRoom.localParticipant.publishData(new Uint8Array(1), { reliable: true }).catch(() => { window.messageFailed = true });
+	};
+}`
+
+// FR2: a message that fails while a conference moves does not prevent later ones.
+func TestConferencePage_MessageFailsInMove_LaterOnesArrive(t *testing.T) {
+	t.Parallel()
+	const number = "8635000005"
+	s := newStack(t, withParticipants())
+	m := s.conferences()
+	units := s.mediaUnits(5)
+	owner := units[m.open(number).Owner.NodeID]
+	host, ann := s.callers(t, number)
+	ann.do(chromedp.Evaluate[chromedp.Void](failMessage))
+	owner.Kill()
+	ann.await("a message to fail", `window.messageFailed`)
+	s.eventually("a later message", func() bool {
+		ann.sends("later")
+		return host.receives()["data"] == "later"
+	})
 }
 
 // loseCamera makes the server not find the camera that the page publishes next, as in the race of the client.

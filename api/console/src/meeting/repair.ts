@@ -1,6 +1,6 @@
-// Publishes own tracks again that a move between media servers has lost. livekit-client 2.23.0 publishes everything again when it has
-// reconnected, and sometimes lists a publication afterwards that the server does not have, or has dropped one. It depends on nothing of
-// berth: other clients may use it as it is.
+// Repairs what livekit-client 2.23.0 may lose in a move between media servers. It publishes everything again when it has reconnected, and
+// sometimes lists a publication afterwards that the server does not have, or has dropped one; and a message that is sent while it has no
+// connection makes all later ones fail. The repair depends on nothing of berth: other clients may use it as it is.
 import type { LocalTrack, LocalTrackPublication, Room } from 'livekit-client';
 
 /** How long after the reconnection the server may take to acknowledge a track with its reports, which it sends every second. */
@@ -50,6 +50,7 @@ export class Repair {
   /** The connection is restored. */
   returned() {
     this.stop();
+    forgetFailure(this.room);
     for (const w of this.expected.values()) Object.assign(w, { first: null, tries: 0 });
     let checking = false;
     const check = async () => {
@@ -104,6 +105,12 @@ export class Repair {
       }
     }
   }
+}
+
+/** Makes the client look again whether it can send messages: it keeps the first answer, also when that was an error of the interruption. */
+function forgetFailure(room: Room) {
+  const engine = room.engine as unknown as { publisherConnectionPromise?: Promise<void> } | undefined;
+  if (engine) engine.publisherConnectionPromise = undefined;
 }
 
 /** Reads what a track's sender has sent. */
