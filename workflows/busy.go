@@ -38,7 +38,7 @@ type busyNode struct {
 // returned reports whether a node has returned its work, and for how long it is not asked.
 func (b *busyNodes) returned(ctx workflow.Context, node NodeRef, err error) bool {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
-	b.last = ok && app.Type() == berth.ErrorBusy && workflow.GetVersion(ctx, versionBusyNode, workflow.DefaultVersion, 1) == 1
+	b.last = ok && app.Type() == berth.ErrorBusy
 	if !b.last {
 		return false
 	}

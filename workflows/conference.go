@@ -182,7 +182,7 @@ func (c *conference) creationReplied(ctx workflow.Context) {
 		}
 		c.placement.refusedBy(command.copyRef().NodeRef, workflow.Now(ctx).Add(c.in.Rules.Retry))
 		c.lost(ctx, berth.EndRefused, outcome)
-	case notStarted(err) && workflow.GetVersion(ctx, versionBusyUnit, workflow.DefaultVersion, 1) == 1: // so there is no copy
+	case notStarted(err): // so there is no copy
 		c.placement.notStarted = append(c.placement.notStarted, command.copyRef().NodeRef)
 		c.placement.skippedUnits = true
 		c.lost(ctx, berth.EndUnitLost, outcome)
@@ -296,7 +296,7 @@ func (c *conference) adoptionReplied(ctx workflow.Context) {
 	outcome, _ := outcomeOf(err)
 	if err != nil {
 		c.abandonAdoption(ctx, outcome)
-		if !c.runsElsewhere(command) && workflow.GetVersion(ctx, versionKeepOnlyCopy, workflow.DefaultVersion, 1) == 1 {
+		if !c.runsElsewhere(command) {
 			c.copies.stale = append(c.copies.stale, command.copyRef())
 			return
 		}
@@ -326,7 +326,7 @@ func (c *conference) end(ctx workflow.Context) {
 	reason, status := c.ending.reason, berth.ConferenceEnded
 	if c.submission.refusal != nil {
 		status = berth.ConferenceDeleted
-	} else if !c.submission.settled && workflow.GetVersion(ctx, versionAnnounceEnd, workflow.DefaultVersion, 1) == 1 {
+	} else if !c.submission.settled {
 		c.submission.settled = true
 		c.submission.refuse(berth.CodeEnded, "the conference was ended before it was open: "+string(reason), berth.Refusal{})
 	}

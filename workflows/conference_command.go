@@ -206,7 +206,7 @@ func (r *reliableCommand) await(ctx workflow.Context, reply workflow.Future, int
 	if late := r.late; late != nil {
 		r.late = nil
 		_ = waitAtMost(ctx, lateAfter, "unit's acknowledgement", done)
-		if done() || workflow.GetVersion(ctx, versionAnnounceEnd, workflow.DefaultVersion, 1) != 1 {
+		if done() {
 			return
 		}
 		late()

@@ -54,7 +54,7 @@ func (c *conference) extend(ctx workflow.Context) {
 	c.setEndTimer(ctx)
 	c.queueEvent(ctx)
 	c.save(ctx)
-	if c.ending.extendTo.After(to) && workflow.GetVersion(ctx, versionExtension, workflow.DefaultVersion, 1) == 1 {
+	if c.ending.extendTo.After(to) {
 		return // a later end time was requested meanwhile
 	}
 	c.ending.extendTo = time.Time{}
@@ -71,8 +71,7 @@ func (c *conference) setEndTimer(ctx workflow.Context) {
 	ctx, c.ending.stopTimer = workflow.WithCancel(ctx)
 	left := max(c.record.EndAt.Sub(workflow.Now(ctx)), 0)
 	c.ending.timer = workflow.NewTimerWithOptions(ctx, left, workflow.TimerOptions{Summary: "end time"})
-	unset := !c.timer.at.IsZero() && c.timer.fires == nil
-	if unset && workflow.GetVersion(ctx, versionExtension, workflow.DefaultVersion, 1) == 1 {
+	if !c.timer.at.IsZero() && c.timer.fires == nil {
 		c.timer = timer{} // what is due next was due after the former end time
 	}
 }

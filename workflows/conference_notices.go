@@ -77,11 +77,8 @@ func (c *conference) unitGone(ctx workflow.Context, n UnitNotice) {
 	case !drained:
 		c.lost(ctx, berth.EndUnitLost, "the unit was lost: "+string(n.Gone))
 	case !c.record.Recoverable: // it cannot be moved, and its unit still runs it
-	case workflow.GetVersion(ctx, versionPlannedMove, workflow.DefaultVersion, 1) == 1:
-		c.drainOwner(ctx)
 	default:
-		c.copies.stale = append(c.copies.stale, c.ownerCopy())
-		c.lost(ctx, berth.EndDrained, "the unit was drained")
+		c.drainOwner(ctx)
 	}
 }
 
@@ -128,7 +125,7 @@ func (c *conference) connected(ctx workflow.Context, n UnitNotice) {
 		}
 		c.changeStatus(ctx, berth.ConferenceOpen)
 		c.save(ctx)
-		if !c.ending.copyEndAt.Equal(c.record.EndAt) && workflow.GetVersion(ctx, versionExtension, workflow.DefaultVersion, 1) == 1 {
+		if !c.ending.copyEndAt.Equal(c.record.EndAt) {
 			c.sendEndTime(ctx) // it was extended meanwhile, or the former generation may not have received it
 		}
 	}

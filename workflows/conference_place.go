@@ -84,8 +84,7 @@ func (c *conference) awaitCapacity(ctx workflow.Context, reply PlaceReply) {
 		return
 	}
 	pause := c.in.Rules.Retry
-	skipped := c.placement.skippedUnits || reply.Refusal.Reasons[berth.ExcludeServiceUnavailable] > 0
-	if skipped && workflow.GetVersion(ctx, versionRetrySkipped, workflow.DefaultVersion, 1) == 1 {
+	if c.placement.skippedUnits || reply.Refusal.Reasons[berth.ExcludeServiceUnavailable] > 0 {
 		pause = min(pause, SkipUnresponsiveFor+time.Second) // no event reports that a unit is no longer skipped
 	}
 	c.placement.retryAt, c.placement.pause = workflow.Now(ctx).Add(pause), 0

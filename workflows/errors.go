@@ -97,35 +97,29 @@ const outageError = "Temporal was unavailable, so that the outcome on the node i
 // accept the work, or between heartbeats.
 func inOutage(ctx workflow.Context, err error, within time.Duration) bool {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
-	reported := ok && app.Type() == string(berth.CodeInterrupted)
-	if !reported && !unresponsive(err) || workflow.GetVersion(ctx, versionOutage, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		return false
-	}
-	if reported {
+	if ok && app.Type() == string(berth.CodeInterrupted) {
 		return true
+	}
+	if !unresponsive(err) {
+		return false
 	}
 	began := workflow.Now(ctx)
 	available, err := untilTime[Availability](ctx, began.Add(checkOutageFor), attemptTimeout, CheckTemporalActivity)
 	return err == nil && available.For-workflow.Now(ctx).Sub(began) < within+outageMargin
 }
 
-// permanent reports whether the node rejected the work itself, so that every node would.
-func permanent(err error) bool {
-	app, ok := errors.AsType[*temporal.ApplicationError](err)
-	return ok && app.NonRetryable() && app.Type() == string(berth.CodeInvalid)
-}
-
 // permanentCode returns the code of work that failed for a reason that every node would have, and "" for other errors.
-func permanentCode(ctx workflow.Context, err error) berth.Code {
-	if permanent(err) {
-		return berth.CodeInvalid
-	}
+func permanentCode(err error) berth.Code {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
-	if ok && app.NonRetryable() && app.Type() == string(berth.CodeTooLarge) &&
-		workflow.GetVersion(ctx, versionOutput, workflow.DefaultVersion, 1) == 1 {
-		return berth.CodeTooLarge
+	if !ok || !app.NonRetryable() {
+		return ""
 	}
-	return ""
+	switch code := berth.Code(app.Type()); code {
+	case berth.CodeInvalid, berth.CodeTooLarge:
+		return code
+	default:
+		return ""
+	}
 }
 
 // attemptError describes in one short line why a node failed.

@@ -219,8 +219,8 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 	switch {
 	case ctx.Err() != nil:
 		return temporal.NewCanceledError()
-	case permanentCode(ctx, err) != "":
-		return refuse(permanentCode(ctx, err), attemptError(err))
+	case permanentCode(err) != "":
+		return refuse(permanentCode(err), attemptError(err))
 	case e.left(ctx) <= 0:
 		return refuse(berth.CodeDeadlineExceeded, "the execution did not finish before its deadline")
 	case last.Busy && e.busy.times > maxBusy:

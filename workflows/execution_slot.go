@@ -104,9 +104,8 @@ func (e *execution) wait(ctx workflow.Context, left, excluded time.Duration) err
 func (e *execution) leave(ctx workflow.Context) {
 	within := leaveFor
 	switch {
-	case e.waits:
-	case e.unsure && workflow.GetVersion(ctx, versionLeaveUnsure, workflow.DefaultVersion, 1) == 1:
-	case e.cut && workflow.GetVersion(ctx, versionLeaveCut, workflow.DefaultVersion, 1) == 1:
+	case e.waits, e.unsure:
+	case e.cut:
 		within = leaveCutFor // a retry of a refused submission begins when this run has ended
 	default:
 		return

@@ -270,37 +270,3 @@ const (
 func SearchAttributes() []string {
 	return []string{SearchUser, SearchService, SearchTemplate, SearchSession, SearchConference}
 }
-
-// Change ids of workflow.GetVersion. All have one version; runs that began before it have workflow.DefaultVersion.
-const (
-	// versionAvailability ends a turn by timeout only when its segments could have been submitted during all of it.
-	versionAvailability = "silence"
-	// versionRetrySkipped retries a recovery early when units were skipped because they did not respond.
-	versionRetrySkipped = "silent"
-	// versionAnnounceEnd announces a conference's end before the unit has acknowledged it: to a caller that waits for the
-	// creation, and on the stream when the unit is late.
-	versionAnnounceEnd = "ending"
-	// versionBusyUnit does not release the copy of a command that its unit has not started.
-	versionBusyUnit = "busy"
-	// versionPlannedMove keeps the owner of a conference until its copy on another unit runs, when the owner is drained.
-	versionPlannedMove = "move"
-	// versionExtension handles an extension that is requested while another one is written, or while the unit is not connected, and
-	// continues what was due after the former end time.
-	versionExtension = "extension"
-	// versionLeaveUnsure removes an execution from the room of its pool also if it is unknown whether it entered it.
-	versionLeaveUnsure = "unsure"
-	// versionTaskSize dispatches a job again in a later workflow task where this one would exceed Temporal's limit.
-	versionTaskSize = "task-size"
-	// versionLeaveCut removes an execution from the room of its pool also if it was cancelled, or refused, before it was known whether it
-	// entered it.
-	versionLeaveCut = "leave-cut"
-	// versionOutage neither counts work that was lost in an outage of Temporal nor excludes its node.
-	versionOutage = "outage"
-	// versionKeepOnlyCopy keeps a copy whose adoption failed until another copy runs.
-	versionKeepOnlyCopy = "only-copy"
-	// versionBusyNode neither counts work that a busy node has returned nor excludes the node for longer than it asks.
-	versionBusyNode = "busy-node"
-	// versionOutput accepts translations that are longer than a segment, ends work whose output is too long, and treats an output without
-	// a text as a failure.
-	versionOutput = "output"
-)

@@ -81,19 +81,7 @@ type StepInput struct {
 	Next       *berth.Step   `json:"next,omitempty"`
 	Timeout    time.Duration `json:"timeout"`
 	DeadlineAt time.Time     `json:"deadlineAt"`
-	// Unusable is the number of answers of this step that could not be used, if workers of earlier versions reported them.
-	Unusable int `json:"unusable,omitempty"`
 }
-
-// StepFault is the detail of RunStep's error from workers of earlier versions when the model answered and the answer could not be used: the
-// workflow counted such answers. Now RunStep counts all answers that a step has bought in the usage log.
-type StepFault struct {
-	// Unusable is the number of unusable answers of the failed run.
-	Unusable int `json:"unusable"`
-}
-
-// maxUnusable is the number of answers that a StepFault reports after which a step fails.
-const maxUnusable = 2
 
 // StepOutput is the result of RunStep: a reference to the stored text.
 type StepOutput struct {
@@ -314,33 +302,19 @@ func (t *task) waitForSlot(ctx workflow.Context, step int, entered Entered) (err
 
 // step runs one step until it is recorded. Temporal retries its faults until the task's deadline, without an event in the history.
 func (t *task) step(ctx workflow.Context, in StepInput) (out StepOutput, err error) {
-	for {
-		left := t.accepted.DeadlineAt.Sub(workflow.Now(ctx))
-		if left <= 0 {
-			return out, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
-		}
-		err = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-			TaskQueue:              berth.TaskQueue(in.Step.Queue, in.Step.Model),
-			ScheduleToCloseTimeout: left,
-			HeartbeatTimeout:       10 * time.Second,
-			// RunStep sets the delay after a fault itself; the policy's intervals apply to lost workers.
-			RetryPolicy: backoff(time.Second, 10*time.Second),
-			Summary:     string(in.Step.Name),
-		}), RunStepActivity, in).Get(ctx, &out)
-		unusable := unusableAnswers(err)
-		if in.Unusable += unusable; unusable == 0 || in.Unusable >= maxUnusable {
-			return out, err
-		}
+	left := t.accepted.DeadlineAt.Sub(workflow.Now(ctx))
+	if left <= 0 {
+		return out, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
 	}
-}
-
-// unusableAnswers returns how many unusable answers made a step fail, 0 if something else did.
-func unusableAnswers(err error) int {
-	var fault StepFault
-	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.HasDetails() {
-		_ = app.Details(&fault) // errors of other kinds have none
-	}
-	return fault.Unusable
+	err = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              berth.TaskQueue(in.Step.Queue, in.Step.Model),
+		ScheduleToCloseTimeout: left,
+		HeartbeatTimeout:       10 * time.Second,
+		// RunStep sets the delay after a fault itself; the policy's intervals apply to lost workers.
+		RetryPolicy: backoff(time.Second, 10*time.Second),
+		Summary:     string(in.Step.Name),
+	}), RunStepActivity, in).Get(ctx, &out)
+	return out, err
 }
 
 // untilDeadline follows the message of a fault that the deadline of the task ended.

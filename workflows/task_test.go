@@ -156,12 +156,6 @@ func TestTask_StepFailsOrCancelled_EndsOnce(t *testing.T) { // T13, T20, T21, T2
 				return workflows.StepOutput{}, temporal.NewNonRetryableApplicationError("no key", string(berth.CodeProviderKey), nil)
 			}
 		}, berth.TaskFailed, berth.CodeProviderKey, 1},
-		"two unusable answers": {func(s *taskRun) {
-			s.step = func(workflows.StepInput) (workflows.StepOutput, error) { return workflows.StepOutput{}, unusable(1) }
-		}, berth.TaskFailed, berth.CodeInvalidOutput, 2},
-		"an answer and its repair are unusable": {func(s *taskRun) {
-			s.step = func(workflows.StepInput) (workflows.StepOutput, error) { return workflows.StepOutput{}, unusable(2) }
-		}, berth.TaskFailed, berth.CodeInvalidOutput, 1},
 		"the deadline passes": {func(s *taskRun) {
 			s.accept = func() (workflows.AcceptReply, error) {
 				return workflows.AcceptReply{Status: berth.TaskPending, Created: true, DeadlineAt: s.env.Now()}, nil
@@ -189,12 +183,6 @@ func TestTask_StepFailsOrCancelled_EndsOnce(t *testing.T) { // T13, T20, T21, T2
 			require.Equal(t, c.status == berth.TaskCancelled, temporal.IsCanceledError(errors.Unwrap(err)))
 		})
 	}
-}
-
-func unusable(answers int) error {
-	return temporal.NewApplicationErrorWithOptions("empty", string(berth.CodeInvalidOutput), temporal.ApplicationErrorOptions{
-		NonRetryable: true, Details: []any{workflows.StepFault{Unusable: answers}},
-	})
 }
 
 // Faults of others are bounded by the deadline alone: a task that one of them ended after some attempts could have finished.
@@ -255,23 +243,6 @@ func TestTask_OtherFaults_RetriedUntilDeadline(t *testing.T) { // B2, T20, T21
 			require.Equal(t, c.message, s.ends[0].Message)
 		})
 	}
-}
-
-// A repeated step knows how many answers were unusable, so that it does not ask for a repair that would exceed the budget.
-func TestTask_UnusableAnswer_CountedAcrossRuns(t *testing.T) { // B2
-	t.Parallel()
-	s := newTaskRun(t)
-	s.step = func(in workflows.StepInput) (workflows.StepOutput, error) {
-		if in.Index == 1 && in.Unusable == 0 {
-			return workflows.StepOutput{}, unusable(1)
-		}
-		return workflows.StepOutput{AssetID: "a"}, nil
-	}
-	res, err := s.run(matchInput(false))
-	require.NoError(t, err)
-	require.Equal(t, berth.TaskCompleted, res.Status)
-	require.Len(t, s.steps, 3)
-	require.Equal(t, []int{0, 0, 1}, []int{s.steps[0].Unusable, s.steps[1].Unusable, s.steps[2].Unusable})
 }
 
 func TestTask_LedgerDecidesCancelled_ReturnsCancelled(t *testing.T) { // T13: a cancellation recorded in the ledger takes precedence over a finished chain

@@ -133,9 +133,6 @@ func (t *turn) acceptJobs(ctx, detached workflow.Context) error {
 // extendForOutage restarts the turn's timeout at the end of an outage during which no segment could be submitted: Redis
 // was unavailable or may have lost data, or no API or worker process was running.
 func (t *turn) extendForOutage(ctx workflow.Context) {
-	if workflow.GetVersion(ctx, versionAvailability, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		return
-	}
 	asked := workflow.Now(ctx)
 	available, err := untilDone[Availability](ctx, CheckAvailabilityActivity)
 	if err != nil {

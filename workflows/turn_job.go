@@ -120,7 +120,7 @@ func (t *turn) dispatch(ctx workflow.Context, req DispatchRequest) (DispatchRepl
 	j.decided = true
 	if err != nil {
 		j.refusal = t.removeJob(j, req.SubmissionID, err)
-		t.extendForRefusal(ctx, j)
+		t.extendForRefusal(j)
 		return DispatchReply{}, j.refusal
 	}
 	t.accept(ctx, j, req.Finalize)
@@ -147,9 +147,8 @@ func (t *turn) addJob(ctx workflow.Context, req DispatchRequest) *job {
 }
 
 // extendForRefusal restarts the timeout of a turn that has begun, so that the client can submit a refused segment again.
-func (t *turn) extendForRefusal(ctx workflow.Context, refused *job) {
-	if t.begun() && refused.submittedAt.After(t.lastSegment) &&
-		workflow.GetVersion(ctx, versionAvailability, workflow.DefaultVersion, 1) == 1 {
+func (t *turn) extendForRefusal(refused *job) {
+	if t.begun() && refused.submittedAt.After(t.lastSegment) {
 		t.lastSegment = refused.submittedAt
 	}
 }
@@ -244,7 +243,7 @@ func (t *turn) runJob(ctx workflow.Context, j *job) {
 		default:
 			t.recordFailure(j, err)
 		}
-		code := permanentCode(ctx, err)
+		code := permanentCode(err)
 		if code == "" {
 			code = t.dispatchAgain(ctx, j)
 		}
@@ -320,26 +319,16 @@ func (t *turn) translate(ctx workflow.Context, j *job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return checkOutput(ctx, out.Text)
+	return checkOutput(out.Text)
 }
 
 // checkOutput returns the translation of a node, or why it is none.
-func checkOutput(ctx workflow.Context, text *string) (string, error) {
-	if text != nil && len(*text) <= berth.MaxSegmentBytes {
-		return *text, nil
-	}
-	limit := berth.MaxTranslationBytes
-	if workflow.GetVersion(ctx, versionOutput, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		limit = berth.MaxSegmentBytes
-		if text == nil {
-			return "", nil
-		}
-	}
+func checkOutput(text *string) (string, error) {
 	switch {
 	case text == nil:
 		return "", refuse(berth.CodeNodeFailed, "the node's response has no text")
-	case len(*text) > limit:
-		return "", refuse(berth.CodeTooLarge, fmt.Sprintf("the output of %d bytes exceeds the limit of %d bytes", len(*text), limit))
+	case len(*text) > berth.MaxTranslationBytes:
+		return "", refuse(berth.CodeTooLarge, fmt.Sprintf("the output of %d bytes exceeds the limit of %d bytes", len(*text), berth.MaxTranslationBytes))
 	default:
 		return *text, nil
 	}
@@ -371,7 +360,8 @@ func (t *turn) dispatchAgain(ctx workflow.Context, j *job) berth.Code {
 			}
 			return berth.CodeNoNode
 		}
-		if t.mayDispatch(ctx, j) && t.decideAgain(ctx, j) == nil {
+		// Where a node dies, all of its jobs are dispatched again; one workflow task cannot schedule all of them.
+		if t.size.fits(ctx, jobSize(j.text)) && t.decideAgain(ctx, j) == nil {
 			return ""
 		}
 		wait := pause
@@ -385,12 +375,6 @@ func (t *turn) dispatchAgain(ctx workflow.Context, j *job) berth.Code {
 			Summary: "capacity for " + segment(j.Index, j.Dispatches+1),
 		}).Get(ctx, nil)
 	}
-}
-
-// mayDispatch reports whether the job can be scheduled in this workflow task. Where a node dies, all of its jobs are dispatched again.
-func (t *turn) mayDispatch(ctx workflow.Context, j *job) bool {
-	return t.size.fits(ctx, jobSize(j.text)) ||
-		workflow.GetVersion(ctx, versionTaskSize, workflow.DefaultVersion, 1) == workflow.DefaultVersion
 }
 
 func (t *turn) decideAgain(ctx workflow.Context, j *job) error {

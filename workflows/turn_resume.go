@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"slices"
+
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -11,8 +13,6 @@ const (
 	// Temporal's limit of 2,000 updates. When the bound is reached, the turn continues as new as soon as no job runs; until then
 	// further segments are rejected without a trace in the history.
 	maxRefusals = 200
-	// maxUnpublished bounds the unpublished texts that a run hands to the next one, in bytes of escapedLen.
-	maxUnpublished = 1 << 19
 	// maxTurnProgress bounds all that a run hands to the next one, in bytes of JSON.
 	maxTurnProgress = 15 << 17
 )
@@ -22,16 +22,10 @@ func (t *turn) canContinueAsNew(ctx workflow.Context) bool {
 	if t.refused < maxRefusals && !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 		return false
 	}
-	unpublished := 0
-	for i, j := range t.jobs {
-		if !j.finished() {
-			return false
-		}
-		if i >= t.stream.reported {
-			unpublished += escapedLen(j.Text)
-		}
+	if slices.ContainsFunc(t.jobs, func(j *job) bool { return !j.finished() }) {
+		return false
 	}
-	return len(t.jobs) > 0 && unpublished <= maxUnpublished && t.leftForTexts() >= 0 && t.decided() && t.slots.idle() && t.slots.reasserts.Len() == 0 &&
+	return len(t.jobs) > 0 && t.leftForTexts() >= 0 && t.decided() && t.slots.idle() && t.slots.reasserts.Len() == 0 &&
 		!t.stream.publishing && workflow.AllHandlersFinished(ctx)
 }
 
@@ -70,20 +64,6 @@ func (t *turn) progress() *TurnProgress {
 		out.Jobs = append(out.Jobs, FinishedJob{Job: rows[i], Reply: j.reply})
 	}
 	return out
-}
-
-// escapedLen returns an upper bound of the length of a text as JSON with escaped HTML. Runs of earlier versions have decided by it.
-func escapedLen(s string) int {
-	n := len(s)
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c == '<' || c == '>' || c == '&': // \u003c
-			n += 5
-		case c == '"' || c == '\\' || c >= 0x80:
-			n++
-		}
-	}
-	return n
 }
 
 // resume restores the state of the previous run.
