@@ -20,7 +20,7 @@ func TerminalEvent(t Task, result Asset) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("result of task %s: %w", t.ID, err)
 	}
-	ev.Text, ev.Result, ev.FinishReason, ev.PromptTruncated, ev.StandIn = text, data, t.FinishReason, t.PromptTruncated, t.StandIn
+	ev.Text, ev.Result, ev.FinishReason, ev.PromptTruncated, ev.Simulated = text, data, t.FinishReason, t.PromptTruncated, t.Simulated
 	return ev, nil
 }
 

@@ -115,7 +115,7 @@ type Event struct {
 	TimeoutSec int    `json:"timeoutSec,omitempty" on:"start"`
 	RequestID  string `json:"requestId,omitempty" on:"start"`
 	TraceID    string `json:"traceId,omitempty" on:"start"`
-	StandIn    bool   `json:"standIn,omitempty" on:"start stage_progress done" doc:"berth's local simulator serves the model"`
+	Simulated  bool   `json:"simulated,omitempty" on:"start stage_progress done" doc:"berth's local simulator serves the model"`
 
 	Text      string `json:"text,omitempty" on:"token token_batch done" doc:"In done, all of it"`
 	Count     int    `json:"count,omitempty" on:"token_batch" doc:"Number of tokens"`

@@ -243,9 +243,9 @@ type Departure string
 
 // The departures. A generation has at most one of the first four.
 const (
-	DepartureUnresponsive Departure = "silent"     // no heartbeat for the death time
-	DepartureSuperseded   Departure = "superseded" // another incarnation registered under the same id
-	DepartureWithdrawn    Departure = "withdrawn"  // on its own request, or removed by the operator
+	DepartureUnresponsive Departure = "unresponsive" // no heartbeat for the death time
+	DepartureSuperseded   Departure = "superseded"   // another incarnation registered under the same id
+	DepartureWithdrawn    Departure = "withdrawn"    // on its own request, or removed by the operator
 	// On its own request, because the server that it represents does not respond or has restarted; the node's process runs.
 	DepartureServiceLost Departure = "service_lost"
 	DepartureDrained     Departure = "drained"    // the drain's deadline has passed; the node is alive, and what it still runs is moved

@@ -242,7 +242,7 @@ func RoutingHash(key string, seed uint32) uint32 {
 // PoolCounts is how many members of a pool can be chosen, and how many are excluded for each reason.
 type PoolCounts struct {
 	Free     int                   `json:"free"`
-	Excluded map[ExcludeReason]int `json:"passed"`
+	Excluded map[ExcludeReason]int `json:"excluded"`
 }
 
 // Affinity is the part that a turn's affinity had in a decision.

@@ -215,8 +215,8 @@ type Task struct {
 	FinishReason string
 	// PromptTruncated: a provider read only a part of the prompt of a step, by its own count of tokens.
 	PromptTruncated bool
-	// StandIn: the local simulator answered in at least one step.
-	StandIn    bool
+	// Simulated: the local simulator answered in at least one step.
+	Simulated  bool
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 	DeadlineAt time.Time

@@ -194,7 +194,7 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	}
 	c.markUnresponsive(ctx, in.Unresponsive)
 	c.markIdle(ctx, in.NotStarted)
-	if in.Answered {
+	if in.Acknowledged {
 		c.markResponsive(ctx, in.Conference.Owner.NodeID)
 	}
 	if reply, err = c.holdSlot(ctx, in.Hold); err != nil {
@@ -203,7 +203,7 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	if err := c.releaseSlots(ctx, in.Release); err != nil {
 		return reply, err
 	}
-	if in.Answered {
+	if in.Acknowledged {
 		if err := c.notifyWaiting(ctx, in.Hold); err != nil {
 			return reply, err
 		}

@@ -168,7 +168,7 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 		require.Zero(t, d.save(t, workflows.SaveInput{
 			Conference: over, Release: []berth.Assignment{reply.Slot}, FirstEvent: 2, Events: []berth.ConferenceEvent{over.Event(in.At)},
 		}))
-		require.Equal(t, []string{"conference:1003 room"}, d.temporal.signalled(), "C2")
+		require.Equal(t, []string{"conference:1003 capacity"}, d.temporal.signalled(), "C2")
 	}
 	_, ok = d.row(t, "1001")
 	require.False(t, ok, "C17")
@@ -264,7 +264,7 @@ func TestPlaceConference_Zone_OnlyItsUnits(t *testing.T) {
 	require.Empty(t, d.temporal.signalled(), "it waits for another zone")
 	generation := d.unit(t, "there2", "Málaga 2", 1)
 	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "there2", Generation: generation}))
-	require.Equal(t, []string{"conference:1002 room"}, d.temporal.signalled())
+	require.Equal(t, []string{"conference:1002 capacity"}, d.temporal.signalled())
 	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waits))
 	require.NoError(t, err)
 	require.Equal(t, "there2", reply.Owner.NodeID)
@@ -294,7 +294,7 @@ func TestWakeFor_Capacity_NotifiesThatManyWaiting(t *testing.T) {
 	}, time.Hour)
 	require.NoError(t, err)
 	require.NoError(t, d.links.WakeFor(t.Context(), []string{"here", "there", "full", "unknown"}))
-	require.Equal(t, []string{"conference:1100 room", "conference:1102 room"}, d.temporal.signalled())
+	require.Equal(t, []string{"conference:1100 capacity", "conference:1102 capacity"}, d.temporal.signalled())
 	require.NoError(t, d.links.WakeFor(t.Context(), nil))
 	require.Empty(t, d.temporal.signalled())
 }
@@ -454,7 +454,7 @@ func TestPlaceConference_UnresponsiveUnit_IsSkipped(t *testing.T) {
 	open.Status, open.Owner, open.Revision = berth.ConferenceOpen, berth.ConferenceOwner{NodeID: "u1", Generation: generation, Epoch: 1}, 9
 	require.Zero(t, d.save(t, workflows.SaveInput{Conference: open, FirstEvent: 1}))
 	marked(true)
-	require.Zero(t, d.save(t, workflows.SaveInput{Conference: open, FirstEvent: 1, Answered: true}))
+	require.Zero(t, d.save(t, workflows.SaveInput{Conference: open, FirstEvent: 1, Acknowledged: true}))
 	marked(false)
 }
 
@@ -482,7 +482,7 @@ func TestPlaceConference_UnitHasManyCommands_RecoveryWaits(t *testing.T) {
 	opened := request("1031", waits).Conference
 	opened.Status, opened.Owner, opened.Revision = berth.ConferenceOpen, last.Owner, 9
 	saved := d.save(t, workflows.SaveInput{
-		Conference: opened, FirstEvent: 10, Answered: true,
+		Conference: opened, FirstEvent: 10, Acknowledged: true,
 		Hold: &workflows.HeldSlot{Assignment: last.Slot, Left: time.Hour},
 	})
 	require.Zero(t, saved)
@@ -490,10 +490,10 @@ func TestPlaceConference_UnitHasManyCommands_RecoveryWaits(t *testing.T) {
 	opened = request("3001").Conference
 	opened.Status, opened.Owner, opened.Revision = berth.ConferenceOpen, first.Owner, 9
 	d.save(t, workflows.SaveInput{
-		Conference: opened, FirstEvent: 10, Answered: true,
+		Conference: opened, FirstEvent: 10, Acknowledged: true,
 		Hold: &workflows.HeldSlot{Assignment: first.Slot, Left: time.Hour},
 	})
-	require.Equal(t, []string{"conference:2001 room"}, d.temporal.signalled())
+	require.Equal(t, []string{"conference:2001 capacity"}, d.temporal.signalled())
 	reply, err = d.PlaceConference(t.Context(), request("2001", waits))
 	require.NoError(t, err)
 	require.Equal(t, berth.ConferenceOwner{NodeID: "u1", Generation: generation, Incarnation: reply.Owner.Incarnation, Epoch: reply.Owner.Epoch}, reply.Owner)

@@ -84,7 +84,7 @@ func TestPlaceConference_WaitingKeepsLicence_OthersAreRefused(t *testing.T) {
 	require.Equal(t, berth.CodeNodeFull, code, "it waits for room alone")
 	require.Equal(t, 2, d.licences(t))
 	d.end(t, other, held)
-	require.Equal(t, []string{"conference:1001 room"}, d.temporal.signalled())
+	require.Equal(t, []string{"conference:1001 capacity"}, d.temporal.signalled())
 	_, code = d.place(t, request("1003"))
 	require.Equal(t, berth.CodeNoLicence, code)
 	key := d.Scripts.Keys().Licences()
@@ -121,7 +121,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	_, code = d.place(t, in)
 	require.Equal(t, berth.CodeNoNode, code)
 	require.Zero(t, d.licences(t), "released")
-	require.Equal(t, []string{"conference:1002 room"}, d.temporal.signalled(), "there is no room in the other one's zone")
+	require.Equal(t, []string{"conference:1002 capacity"}, d.temporal.signalled(), "there is no room in the other one's zone")
 	_, code = d.place(t, in)
 	require.Equal(t, berth.CodeNoNode, code)
 	require.Empty(t, d.temporal.signalled(), "it had none")
@@ -140,7 +140,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	require.Equal(t, berth.ConferenceAwaitingRecovery, kept.Status)
 
 	d.end(t, before, found)
-	require.Equal(t, []string{"conference:1001 room"}, d.temporal.signalled(), "by the licence: the slot is in another zone")
+	require.Equal(t, []string{"conference:1001 capacity"}, d.temporal.signalled(), "by the licence: the slot is in another zone")
 	in.Conference.Revision++
 	again, code := d.place(t, in)
 	require.Empty(t, code)

@@ -16,7 +16,7 @@ import (
 	"berth/workflows"
 )
 
-// Links are the activities of links and reassertions.
+// Links are the activities of links and restorations.
 type Links struct {
 	Starter *starter.Starter
 	Ledger  *ledger.Ledger

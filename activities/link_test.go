@@ -58,7 +58,7 @@ func (p pages) ListWorkflow(
 }
 
 func (p pages) SignalWorkflow(_ context.Context, id, run, name string, arg any) error {
-	if run != "" || name != workflows.SignalReassert || arg != nil {
+	if run != "" || name != workflows.SignalRestore || arg != nil {
 		return fmt.Errorf("signal %s to run %q of %s", name, run, id)
 	}
 	return p.signal(id)
@@ -110,7 +110,7 @@ func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 			if c.from != nil {
 				env.SetHeartbeatDetails(c.from)
 			}
-			_, err := env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
+			_, err := env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: 1})
 			require.NoError(t, err)
 			want := map[string]bool{}
 			for _, page := range c.pages {
@@ -147,7 +147,7 @@ func TestSignalOpen_SeveralPages_ExtendsGrace(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(l)
-	_, err = env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: g.Until.UnixMilli()})
+	_, err = env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: g.Until.UnixMilli()})
 	require.NoError(t, err)
 	server, err := l.Scripts.ReadServer(t.Context())
 	require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestSignalOpen_Retried_ContinuesAtItsPage(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(l)
-	_, err := env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
+	_, err := env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: 1})
 	require.ErrorContains(t, err, "open workflows not signalled")
 }
 
@@ -199,7 +199,7 @@ func TestSignalOpen_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(l)
-	_, err = env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
+	_, err = env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: 1})
 	require.NoError(t, err)
 	room, err := l.Scripts.ReadRoom(t.Context(), "m", lua.ModelLimits{Cap: 1}, 1)
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func TestSignalOpen_RedisLostData_LicencesRestoredFirst(t *testing.T) {
 		var suite testsuite.WorkflowTestSuite
 		env := suite.NewTestActivityEnvironment()
 		env.RegisterActivity(l)
-		_, err := env.ExecuteActivity(l.SignalOpen, workflows.ReassertInput{GraceUntil: 1})
+		_, err := env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: 1})
 		require.ErrorContains(t, err, "open workflows not signalled")
 		used, has, err := l.Scripts.Licences(t.Context(), "8690000001")
 		require.NoError(t, err)

@@ -195,7 +195,7 @@ func (r *Reconciler) restartConference(ctx context.Context, f berth.ReconcileFin
 // resumeFrom returns the state with which a conference continues from its row.
 func resumeFrom(c berth.Conference, unit berth.Node) workflows.ConferenceProgress {
 	now, owner, live := time.Now().UTC(), c.Owner, liveGeneration(unit)
-	p := workflows.ConferenceProgress{Events: int(c.Revision) + eventsPerRevision, RetryAt: now, ConnectBy: now}
+	p := workflows.ConferenceProgress{Events: int(c.Revision) + eventsPerRevision, RetryAt: now, CheckAt: now}
 	// A unit that has registered again has listed the copy meanwhile. It had to release it, because the conference had no run.
 	released := live != 0 && live != owner.Generation && unit.Incarnation == owner.Incarnation
 	if owner.NodeID != "" && c.Status != berth.ConferenceCreating && !released {
@@ -244,7 +244,7 @@ func (r *Reconciler) runWithoutConference(ctx context.Context, id string) (versi
 
 // saveConference makes the run write its row.
 func (r *Reconciler) saveConference(ctx context.Context, f berth.ReconcileFinding) error {
-	_, err := r.Starter.SignalConference(ctx, numberOf(f.Subject), workflows.SignalReassert, nil)
+	_, err := r.Starter.SignalConference(ctx, numberOf(f.Subject), workflows.SignalRestore, nil)
 	return err
 }
 

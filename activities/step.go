@@ -274,7 +274,7 @@ func (s *step) modelCall() ledger.ModelCall {
 	return ledger.ModelCall{
 		UserID: s.in.UserID, TaskID: s.in.ID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
 		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Usage: s.last.Usage,
-		FinishReason: s.last.FinishReason, PromptTruncated: s.last.PromptTruncated, StandIn: s.last.Provider == llm.LocalProvider,
+		FinishReason: s.last.FinishReason, PromptTruncated: s.last.PromptTruncated, Simulated: s.last.Provider == llm.LocalProvider,
 		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(),
 	}
 }

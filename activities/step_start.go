@@ -23,10 +23,10 @@ func (s *step) start(ctx context.Context, provider string) error {
 	return s.writer.Event(append(s.announcement(), berth.Event{
 		Type: berth.EventStart, Queue: s.in.Step.Queue, Model: s.in.Step.Model, Tier: s.in.Tier,
 		TimeoutSec: int(s.in.Timeout / time.Second), RequestID: s.in.RequestID, TraceID: s.in.TraceID,
-		StandIn: s.standIn(),
+		Simulated: s.simulated(),
 	}, berth.Event{
 		Type: berth.EventStageProgress, Status: status, Message: text(s.in.Locale, msgStage(s.firstStage())),
-		Queue: s.in.Step.Queue, Model: s.in.Step.Model, StandIn: s.standIn(),
+		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Simulated: s.simulated(),
 	})...)
 }
 
@@ -52,7 +52,7 @@ func (s *step) servedBy() string {
 	return m.ServedBy
 }
 
-// standIn reports whether the local simulator serves the step's model.
-func (s *step) standIn() bool {
+// simulated reports whether the local simulator serves the step's model.
+func (s *step) simulated() bool {
 	return s.servedBy() == llm.LocalProvider
 }

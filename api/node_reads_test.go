@@ -212,7 +212,7 @@ func TestListNodes_AfterAChange_ShowsIt(t *testing.T) { // FP6
 	}
 	cordoned := func() any {
 		pools, _ := h.call(http.MethodGet, "/v1/pools", h.operator(), nil).json(t)["pools"].([]any)
-		excluded, _ := pools[0].(doc)["counts"].(doc)["passed"].(doc)
+		excluded, _ := pools[0].(doc)["counts"].(doc)["excluded"].(doc)
 		return excluded["cordoned"]
 	}
 	order := func(id, name string) {

@@ -31,7 +31,7 @@ func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	want := doc{
 		"poolId": id, "capabilities": []any{"gpu", "translate:en-es"}, "strategy": "dynamic", "defined": true, "members": 2.0,
-		"counts": doc{"free": 2.0, "passed": doc{}}, "strategyNow": "round-robin", "stale": false,
+		"counts": doc{"free": 2.0, "excluded": doc{}}, "strategyNow": "round-robin", "stale": false,
 	}
 	require.Equal(t, want, a.json(t))
 	require.Equal(t, want, h.call(http.MethodGet, path, op, nil).json(t))
@@ -43,7 +43,7 @@ func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.call(http.MethodPost, "/v1/nodes/n2/cordon", op, nil).status)
 	seen := h.call(http.MethodGet, path, op, nil).json(t)
 	require.Equal(t, "load-balanced", seen["strategyNow"])
-	require.Equal(t, doc{"free": 1.0, "passed": doc{"cordoned": 1.0}}, seen["counts"])
+	require.Equal(t, doc{"free": 1.0, "excluded": doc{"cordoned": 1.0}}, seen["counts"])
 	require.EqualValues(t, 2, seen["members"])
 	require.Len(t, seen["switches"], 1)
 	require.ElementsMatch(t, []string{"load", "latencyMs"}, slices.Collect(maps.Keys(seen["switches"].([]any)[0].(doc)["by"].(doc))))
@@ -59,7 +59,7 @@ func TestPool_DefinedAndDeleted_NodesMoved(t *testing.T) {
 	require.Equal(t, 2, calls)
 	list := h.call(http.MethodGet, "/v1/pools", op, nil).json(t)["pools"].([]any)
 	require.Equal(t, false, list[1].(doc)["defined"])
-	require.Equal(t, doc{"free": 1.0, "passed": doc{"cordoned": 1.0}}, list[1].(doc)["counts"])
+	require.Equal(t, doc{"free": 1.0, "excluded": doc{"cordoned": 1.0}}, list[1].(doc)["counts"])
 	require.EqualValues(t, 3, list[2].(doc)["members"])
 
 	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, path, op, nil).status)

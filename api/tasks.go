@@ -36,7 +36,7 @@ type taskView struct {
 	Text       string          `json:"text,omitempty" doc:"The answer of a stream task"`
 	Result     json.RawMessage `json:"result,omitempty" doc:"The answer of a batch task; for a match the points found"`
 	Error      *taskError      `json:"error,omitempty"`
-	StandIn    bool            `json:"standIn,omitempty" doc:"The local simulator served at least one step"`
+	Simulated  bool            `json:"simulated,omitempty" doc:"The local simulator served at least one step"`
 	Usage      berth.Usage     `json:"usage"`
 	// FinishReason is why the model stopped.
 	FinishReason    string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer of any step"`
@@ -146,7 +146,7 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 		if !f.Erased && t.ContentErasedAt.IsZero() {
 			st.OutputAssetID = f.OutputAssetID
 		}
-		view.StandIn = view.StandIn || f.Provider == llm.LocalProvider
+		view.Simulated = view.Simulated || f.Provider == llm.LocalProvider
 	}
 	return &view, nil
 }
@@ -301,7 +301,7 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, 
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
 		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
-		Usage: t.Usage, FinishReason: t.FinishReason, PromptTruncated: t.PromptTruncated, StandIn: t.StandIn, PollAfterMs: milliseconds(pollAfter(t, client.Waiting{})),
+		Usage: t.Usage, FinishReason: t.FinishReason, PromptTruncated: t.PromptTruncated, Simulated: t.Simulated, PollAfterMs: milliseconds(pollAfter(t, client.Waiting{})),
 		Links: taskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,
 		},

@@ -435,7 +435,7 @@ func TestSweepNodes_NoAPIListening_RestartsTimeouts(t *testing.T) {
 		require.NoError(t, s.MarkListening(t.Context()))
 		setListening := func(ago time.Duration) {
 			t.Helper()
-			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "heard_ms", redisMs(t, s)-ago.Milliseconds()).Err())
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().Sweep(), "listened_ms", redisMs(t, s)-ago.Milliseconds()).Err())
 		}
 		setSeenFrom := func(ago time.Duration) {
 			t.Helper()

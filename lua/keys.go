@@ -264,7 +264,7 @@ func (k Keys) Conference(e164 string) string { return k.name("confex/" + e164) }
 func (k Keys) ConferenceInfo(e164 string) string { return k.Conference(e164) + ":info" }
 
 // ConferenceEnded has the last ended conference of a number for some time, so that a late write cannot restore it.
-func (k Keys) ConferenceEnded(e164 string) string { return k.Conference(e164) + ":over" }
+func (k Keys) ConferenceEnded(e164 string) string { return k.Conference(e164) + ":ended" }
 
 // Licences is the set of the numbers of conferences that have a licence.
 func (k Keys) Licences() string { return k.name("confex", "licences") }

@@ -9,5 +9,5 @@
 -- include fleet
 -- include node
 
-redis.call('HSET', KEYS[1], 'heard_ms', whole(clock()))
+redis.call('HSET', KEYS[1], 'listened_ms', whole(clock()))
 return { 'OK' }

@@ -172,15 +172,15 @@ func TestSweepModels_CallsEndFast_MorePromoted(t *testing.T) {
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		l := newLobby(t, s, lua.ModelLimits{Cap: 2})
 		promoted := len(l.enterAll(paidStream, "u", 300))
-		for _, tc := range []struct{ turn, promoted int }{{turn: 1000, promoted: ahead}, {turn: 40, promoted: 150}, {turn: 2, promoted: 250}} {
-			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "turn", tc.turn).Err())
+		for _, tc := range []struct{ interval, promoted int }{{interval: 1000, promoted: ahead}, {interval: 40, promoted: 150}, {interval: 2, promoted: 250}} {
+			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "interval", tc.interval).Err())
 			for more := 1; more > 0; promoted += more { // a call promotes some
 				l.sweep()
 				signals := l.take()
 				l.confirm(signals, nil)
 				more = len(signals) + len(l.take())
 			}
-			require.Equal(t, tc.promoted, promoted, "a slot every %d ms", tc.turn/2)
+			require.Equal(t, tc.promoted, promoted, "a slot every %d ms", tc.interval/2)
 		}
 	})
 }

@@ -137,7 +137,7 @@ func (s *Scripts) ObservedFor(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	state, err := s.rdb.HMGet(ctx, s.keys.Sweep(), "last_ms", "seen_from_ms", "heard_ms").Result()
+	state, err := s.rdb.HMGet(ctx, s.keys.Sweep(), "last_ms", "seen_from_ms", "listened_ms").Result()
 	if err != nil {
 		return 0, fmt.Errorf("read the sweep's state: %w", err)
 	}

@@ -39,7 +39,7 @@ for i = 6, #ARGV, 4 do
 end
 
 local now = clock()
-local state = redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms', 'heard_ms')
+local state = redis.call('HMGET', sweep, 'last_ms', 'seen_from_ms', 'listened_ms')
 local observed = tonumber(state[2])
 if now - tonumber(state[1] or 0) > max_gap or now - tonumber(state[3] or now) > max_gap then observed = now end
 observed = math.max(observed, tonumber(redis.call('HGET', KEYS[4], 'grace') or '0') - grace_time)
@@ -85,7 +85,7 @@ for _, kind in ipairs(kinds) do
         local node = state_of(node_of(stem, id))
         redis.call('ZREM', kind.suspects, id)
         if node then
-          end_generation(stem, node, now, 'silent')
+          end_generation(stem, node, now, 'unresponsive')
           deaths[#deaths + 1] = id .. '\n' .. node.generation
         end
       end

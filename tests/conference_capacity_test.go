@@ -55,7 +55,7 @@ func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 			require.Equal(t, lua.NodeExists, r.Code)
 		}},
 		{"lease expired", "d", func(id string) { seize(id, time.Hour) }, func(id string) { seize(id, time.Millisecond) }},
-		{"no longer suspect", "e", func(string) { silent.fail(unit.FaultSilent) }, func(string) { silent.fail(unit.FaultNone) }},
+		{"no longer suspect", "e", func(string) { silent.fail(unit.FaultUnresponsive) }, func(string) { silent.fail(unit.FaultNone) }},
 	}
 	lost := s.media("lost", len(ways), "--leave")
 	var waiting []string

@@ -26,7 +26,7 @@ func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	require.Contains(t, string(basic), `"room"`)
 
 	u2 := s.media("u2", 5)
-	u1.fail(unit.FaultSilent)
+	u1.fail(unit.FaultUnresponsive)
 	moved := m.await(c.E164, "on u2", on("u2"))
 	require.JSONEq(t, string(basic), string(m.awaitParticipants(c.E164, 0)), "only the basic data are kept")
 	units := s.user("units", "node")
@@ -47,7 +47,7 @@ func TestConference_StaleUnitReports_AreDropped(t *testing.T) {
 	s.startAPI()
 	m.awaitParticipants(c.E164, 2)
 	u1.kill()
-	m.end(c.E164, "conference-told")
+	m.end(c.E164, "conference-notified")
 
 	got, err := m.Conference(t.Context(), c.E164, c.ID)
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestConference_ControllerKilled_StaysOrRecovers(t *testing.T) {
 	m.open("8630000001")
 	_, err := m.CreateConference(t.Context(), client.ConferenceSpec{E164: "8630000004", DurationMs: 60_000})
 	require.Equal(t, berth.CodeNodeFull, problem(t, err).Code, "C16")
-	m.awaitEnd("8630000004", "conference-no-room")
+	m.awaitEnd("8630000004", "conference-no-capacity")
 	u2 := s.media("u2", 5, "--leave")
 	stays := m.open("8630000002")
 	require.Equal(t, "u2", stays.Owner.NodeID)

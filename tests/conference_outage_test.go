@@ -44,7 +44,7 @@ func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	m := s.conferences()
 	u1 := s.media("u1", 5)
 	ends, stays := m.open("8670000001").Conference, m.open("8670000002").Conference
-	u1.fail(unit.FaultSilent)
+	u1.fail(unit.FaultUnresponsive)
 	s.eventually("the unit to have let go of its media server", func() bool { return bytes.Contains(u1.output(), []byte("node stopped")) })
 	u1.ask(http.MethodDelete, "/conferences/"+ends.E164, nil)
 	u1.fail(unit.FaultNone)

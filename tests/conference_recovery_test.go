@@ -22,7 +22,7 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	first, second := m.open("8685000001").Conference, m.open("8685000002").Conference
 	u2, u3 := s.media("u2", 5), s.media("u3", 1)
 	u2.fail(unit.FaultRefuse)
-	u1.fail(unit.FaultSilent)
+	u1.fail(unit.FaultUnresponsive)
 	// u3 has a free slot for one of them. u2 refuses every attempt to recover the other one.
 	kept, lost := first, second
 	s.eventually("one of them to be on u3", func() bool {

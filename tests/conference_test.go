@@ -32,7 +32,7 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 	first, second := m.open("8610000001"), m.open("8610000003")
 	require.Greater(t, first.Owner.Epoch, a.Owner.Epoch, "C20: epochs continue when a number is used again")
 	u2 := s.media("returns-u2", 1)
-	u1.fail(unit.FaultSilent)
+	u1.fail(unit.FaultUnresponsive)
 	waits, moved := "", ""
 	s.eventually("one to be recovered, and one to wait", func() bool {
 		waits, moved = "", ""
@@ -120,7 +120,7 @@ func TestConference_RedisWiped_OwnersAreRestored(t *testing.T) { // C4, L12
 		nodes, err := lua.New(s.redis(), lua.Keys{}).ReadNodes(t.Context(), "u1")
 		return err == nil && nodes["u1"].Leases == 2
 	})
-	m.end("8610000001", "conference-reasserted")
+	m.end("8610000001", "conference-restored")
 	m.end("8610000002", "conference-orphaned")
 	s.noSlots("u1")
 }

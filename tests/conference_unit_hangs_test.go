@@ -76,5 +76,5 @@ func TestUnit_DoesNotAcknowledge_NextConferenceSkipsIt(t *testing.T) {
 	s.media("u2", 5)
 	m.await(made.E164, "on another unit", on("u2"))
 	u1.fail(unit.FaultNone)
-	m.end(made.E164, "conference-silent-unit")
+	m.end(made.E164, "conference-unresponsive-unit")
 }

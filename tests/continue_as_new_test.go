@@ -29,7 +29,7 @@ func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 		require.NoError(t, temporal.SignalWorkflow(t.Context(), id, "", workflows.SignalCapacity, nil))
 		return s.runOf(temporal, id) != first
 	})
-	s.saveRun("conference-went-on", id, first)
+	s.saveRun("conference-continued", id, first)
 	u2 := s.media("u2", 5)
 	current := m.await(c.E164, "recovered", on("u2"))
 	require.Equal(t, map[string]int64{c.E164: current.Epoch}, u2.runs())
@@ -52,7 +52,7 @@ func TestConference_LongHistory_ContinuesAsNew(t *testing.T) {
 		}
 	}
 	s.eventually("a new run", func() bool { return s.runOf(temporal, link) != first })
-	s.saveRun("link-went-on", link, first)
+	s.saveRun("link-continued", link, first)
 	u2.fail(unit.FaultNone)
 	s.awaitEnd(link)
 	s.saveHistory("link-resumed", link)
@@ -79,7 +79,7 @@ func TestTurn_FleetStaysFull_ContinuesAsNewAndEnds(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, problem(t, err).Status, "%v", err)
 		return s.runOf(temporal, id) != first
 	})
-	s.saveRun("turn-went-on", id, first)
+	s.saveRun("turn-continued", id, first)
 	require.Equal(t, turn.NodeID, c.turn(turn.TurnID).AffinityNodeID)
 	d.held.Store(false)
 	job.answer <- nil

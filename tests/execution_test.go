@@ -92,7 +92,7 @@ func TestExecution_NodesFailOrAreFull_RetriedOrQueued(t *testing.T) { // S4, S6,
 	})
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 && n2.slots() == 0 })
 	for _, id := range []string{"done", "over", "wrong", "unsupported", "hold-n1", "waits"} {
-		s.saveHistory("execution-"+strings.NewReplacer("hold-n1", "cancelled", "unsupported", "nobody").Replace(id), executionRun(id))
+		s.saveHistory("execution-"+strings.Replace(id, "hold-n1", "cancelled", 1), executionRun(id))
 	}
 }
 
@@ -137,7 +137,7 @@ func TestExecution_NodeRegistersLate_SlotIsRestored(t *testing.T) {
 	s.saveHistory("execution-late-node", executionRun("long"))
 }
 
-// L12, P2: Redis loses its data during an execution, and later the worker is killed. One reassertion restores the slot, and
+// L12, P2: Redis loses its data during an execution, and later the worker is killed. One restoration restores the slot, and
 // the execution ends once.
 func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 	t.Parallel()
@@ -170,8 +170,8 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 	s.eventually("no slot to be held", func() bool { return n1.slots() == 0 })
 
 	var graces []string
-	s.eventually("one reassertion of each grace", func() bool {
-		runs, err := c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `WorkflowType = "Reassert"`})
+	s.eventually("one restoration of each grace", func() bool {
+		runs, err := c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `WorkflowType = "Restore"`})
 		require.NoError(t, err)
 		seen := map[string]bool{}
 		graces = nil
@@ -185,6 +185,6 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 		}
 		return len(graces) > 0 && len(graces) == len(seen)
 	})
-	s.saveHistory("execution-reasserted", executionRun("long"))
-	s.saveHistory("reassert-open", graces[0])
+	s.saveHistory("execution-restored", executionRun("long"))
+	s.saveHistory("restore-open", graces[0])
 }

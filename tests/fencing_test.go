@@ -171,7 +171,7 @@ func oldGeneration(t *testing.T, s *stack) {
 	_, err = c.Dispatch(t.Context(), "s2", jobSpec("r1", berth.FinalizeManual))
 	require.Equal(t, berth.CodeNoNode, problem(t, err).Code)
 	s.eventually("one recovery to begin", func() bool {
-		return bytes.Contains(s.worker.output(), fmt.Appendf(nil, "node=twice generation=%d kind=translate reason=silent", now))
+		return bytes.Contains(s.worker.output(), fmt.Appendf(nil, "node=twice generation=%d kind=translate reason=unresponsive", now))
 	})
 	require.Equal(t, 1, strings.Count(string(s.worker.output()), "node=twice generation="+fmt.Sprint(now)), "notified once")
 	require.Greater(t, register(2), now, "only by registering again")

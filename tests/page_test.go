@@ -104,7 +104,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	b.do(chromedp.Reload())
 	b.await("the same text after a reload", `document.querySelector('.prose.live') !== null && [...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '') === %s`, half)
 	require.Equal(t, points, b.points())
-	require.Zero(t, ask[int](b, `document.querySelectorAll('.notice:not(.standin)').length`), "nothing was lost, so no notice is shown")
+	require.Zero(t, ask[int](b, `document.querySelectorAll('.notice:not(.simulated)').length`), "nothing was lost, so no notice is shown")
 	close(w.middle.release)
 	b.await("the end", `document.querySelector('.task .status.completed')?.textContent === %s`, w.done)
 

@@ -202,7 +202,7 @@ func (p *partition) heal(fault string) {
 // unitFaults are the faults of a unit. Each returns a function that ends the fault.
 var unitFaults = map[string]func(p *partition, u *media) (back func()){
 	"silent": func(_ *partition, u *media) func() {
-		u.fail(unit.FaultSilent)
+		u.fail(unit.FaultUnresponsive)
 		return func() { u.fail(unit.FaultNone) }
 	},
 	"stopped": func(p *partition, u *media) func() {

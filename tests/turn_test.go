@@ -173,7 +173,7 @@ func TestTurn_TwoNodes_FollowsNodeAndKeepsOrder(t *testing.T) {
 		scripts := s.redis()
 		require.NoError(t, scripts.ZRem(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Err())
 		require.NoError(t, scripts.HSet(t.Context(), slots.Keys().Guard(), "grace", time.Now().Add(time.Second).UnixMilli()).Err())
-		require.NoError(t, s.temporal().SignalWorkflow(t.Context(), workflows.TurnWorkflowID(first.TurnID), "", workflows.SignalReassert, nil))
+		require.NoError(t, s.temporal().SignalWorkflow(t.Context(), workflows.TurnWorkflowID(first.TurnID), "", workflows.SignalRestore, nil))
 		s.eventually("the slot to be restored", func() bool {
 			return scripts.ZScore(t.Context(), slots.Keys().NodeSlots(first.NodeID), first.JobID+":1").Err() == nil
 		})
@@ -266,5 +266,5 @@ func TestTurn_NoNode_SameRequestStartsItLater(t *testing.T) {
 	// A1: no more segments arrive, so the turn's timer ends it.
 	require.Equal(t, "turn, 0:text 0, done(timeout 0/1)", c.await(begun.TurnID, berth.EventDone))
 	s.awaitEnd(workflows.TurnWorkflowID(begun.TurnID))
-	s.saveHistory("turn-timeout-heard", workflows.TurnWorkflowID(begun.TurnID))
+	s.saveHistory("turn-timeout", workflows.TurnWorkflowID(begun.TurnID))
 }

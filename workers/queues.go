@@ -156,10 +156,10 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		// A link may last as long as its unit. These workflows change by workflow.GetVersion only.
 		upgrades: workflow.VersioningBehaviorAutoUpgrade,
 		workflows: map[string]any{
-			workflows.ReassertWorkflow: workflows.Reassert,
-			workflows.ReportWorkflow:   workflows.Report,
-			workflows.LinkWorkflow:     workflows.Link,
-			workflows.ProbeWorkflow:    workflows.Probe,
+			workflows.RestoreWorkflow: workflows.Restore,
+			workflows.ReportWorkflow:  workflows.Report,
+			workflows.LinkWorkflow:    workflows.Link,
+			workflows.ProbeWorkflow:   workflows.Probe,
 
 			workflows.RetentionWorkflow: workflows.Retention,
 			workflows.ReconcileWorkflow: workflows.Reconcile,

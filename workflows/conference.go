@@ -154,7 +154,7 @@ func (c *conference) nextEvent() step {
 	switch {
 	case c.inFlight.adoption.replied():
 		return c.adoptionReplied
-	case c.inbox.reassert:
+	case c.inbox.restore:
 		return c.restoreRow
 	case c.nextNotice() >= 0:
 		return c.handleNotice
@@ -264,7 +264,7 @@ func (c *conference) retryRecovery(ctx workflow.Context) {
 
 // restoreRow writes the row into a Redis that may have lost it. An open conference then waits for its unit's list.
 func (c *conference) restoreRow(ctx workflow.Context) {
-	c.inbox.reassert = false
+	c.inbox.restore = false
 	if c.record.Status == berth.ConferenceOpen {
 		c.connection.pause = cmp.Or(c.in.Rules.Connect, connectDefault)
 		c.connection.checkAt = workflow.Now(ctx).Add(c.connection.pause)
@@ -405,7 +405,7 @@ func (c *conference) continueAsNew(ctx workflow.Context) error {
 	in := c.in
 	in.Resumed = &ConferenceProgress{
 		SubmissionID: c.submission.id, Conference: c.record, Slot: c.slots.owner, Events: c.outbox.published, Confirmed: c.outbox.confirmed,
-		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, ConnectBy: c.connection.checkAt,
+		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, CheckAt: c.connection.checkAt,
 		Outbox: c.outbox.events, Release: c.slots.releasable, Unresponsive: c.placement.unresponsive,
 		SkippedUnits: c.placement.skippedUnits, NotStarted: c.placement.notStarted, Refusals: c.placement.refusals,
 		CopyEndAt: c.ending.copyEndAt,

@@ -114,14 +114,14 @@ func TestConference_ExtendedWhileItsUnitIsAway_UnitIsSentTheEnd(t *testing.T) {
 	t.Parallel()
 	h := newConferenceTest(t, "u1")
 	var later time.Time
-	h.at(time.Minute, func() { h.unit("u1").generation = 7; h.env.SignalWorkflow(workflows.SignalReassert, nil) })
+	h.at(time.Minute, func() { h.unit("u1").generation = 7; h.env.SignalWorkflow(workflows.SignalRestore, nil) })
 	h.at(time.Minute+time.Second, func() { later = h.conference().EndAt.Add(time.Hour); h.extend(later) })
 	h.at(time.Minute+2*time.Second, func() {
 		require.NoError(t, h.extended.err)
 		require.Equal(t, []string{"Create u1.1 1"}, h.commandNames())
 		h.lists("u1", 7, 1, h.conference().CopyStartedAt)
 	})
-	h.at(2*time.Minute, func() { h.env.SignalWorkflow(workflows.SignalReassert, nil) })
+	h.at(2*time.Minute, func() { h.env.SignalWorkflow(workflows.SignalRestore, nil) })
 	h.at(2*time.Minute+time.Second, func() { h.lists("u1", 7, 1, h.conference().CopyStartedAt) })
 	h.at(3*time.Minute, func() {
 		require.Equal(t, []string{"Create u1.1 1", "Adopt u1.7 1"}, h.commandNames(), "once")

@@ -58,7 +58,7 @@ func (c *conference) resume(from ConferenceProgress) {
 	if from.Drain != nil {
 		c.move = &move{drain: true, retryAt: from.Drain.RetryAt}
 	}
-	c.connection.checkAt, c.ending.copyEndAt = from.ConnectBy, from.CopyEndAt
+	c.connection.checkAt, c.ending.copyEndAt = from.CheckAt, from.CopyEndAt
 }
 
 // receiveSignals stores signals in the inbox. A cancellation of the run is handled as a release.
@@ -76,8 +76,8 @@ func (c *conference) receiveSignals(ctx, detached workflow.Context) {
 		}
 	})
 	workflow.Go(detached, func(ctx workflow.Context) {
-		for workflow.GetSignalChannel(ctx, SignalReassert).Receive(ctx, nil) {
-			c.inbox.reassert = true
+		for workflow.GetSignalChannel(ctx, SignalRestore).Receive(ctx, nil) {
+			c.inbox.restore = true
 		}
 	})
 	workflow.Go(detached, func(ctx workflow.Context) {
@@ -94,7 +94,7 @@ func (c *conference) receiveSignals(ctx, detached workflow.Context) {
 
 // allSignalsReceived reports whether every signal is in the inbox.
 func (c *conference) allSignalsReceived(ctx workflow.Context) bool {
-	for _, name := range []string{SignalUnit, SignalCapacity, SignalReassert, SignalUpgrade} {
+	for _, name := range []string{SignalUnit, SignalCapacity, SignalRestore, SignalUpgrade} {
 		if workflow.GetSignalChannel(ctx, name).Len() > 0 {
 			return false
 		}

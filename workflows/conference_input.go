@@ -37,14 +37,14 @@ type ConferenceProgress struct {
 	Slot         *berth.Assignment `json:"slot,omitempty"`
 	Events       int               `json:"events"`              // number of the last published event
 	Confirmed    int               `json:"confirmed,omitempty"` // number of the last event that an activity has confirmed
-	Fenced       []int64           `json:"doomed,omitempty"`
-	Stale        []Copy            `json:"leftover,omitempty"`
+	Fenced       []int64           `json:"fenced,omitempty"`
+	Stale        []Copy            `json:"stale,omitempty"`
 	RetryAt      time.Time         `json:"retryAt,omitzero"`
-	ConnectBy    time.Time         `json:"connectBy,omitzero"`
+	CheckAt      time.Time         `json:"checkAt,omitzero"`
 	// Outbox, Release and Unresponsive are events, slots and marks that no activity has received yet.
 	Outbox       []berth.ConferenceEvent `json:"outbox,omitempty"`
 	Release      []berth.Assignment      `json:"release,omitempty"`
-	Unresponsive []NodeRef               `json:"silent,omitempty"`
+	Unresponsive []NodeRef               `json:"unresponsive,omitempty"`
 	NotStarted   []NodeRef               `json:"notStarted,omitempty"`
 	SkippedUnits bool                    `json:"skippedUnits,omitempty"`
 	Refusals     []UnitRefusal           `json:"refusals,omitempty"`
@@ -111,7 +111,7 @@ type PlaceInput struct {
 	// Failed are generations that are excluded, because they failed this conference.
 	Failed []NodeRef `json:"failed,omitempty"`
 	// Unresponsive are generations that did not reply to a command. They receive no conferences for SkipUnresponsiveFor.
-	Unresponsive []NodeRef `json:"silent,omitempty"`
+	Unresponsive []NodeRef `json:"unresponsive,omitempty"`
 	// NotStarted are generations that did not start a command in time. Those that do not run other commands are
 	// unresponsive, too.
 	NotStarted []NodeRef `json:"notStarted,omitempty"`
@@ -151,10 +151,10 @@ type SaveInput struct {
 	Confirmed    int                     `json:"confirmed,omitempty"` // as in PlaceInput
 	Hold         *HeldSlot               `json:"hold,omitempty"`
 	Release      []berth.Assignment      `json:"release,omitempty"`
-	Unresponsive []NodeRef               `json:"silent,omitempty"`     // as in PlaceInput
-	NotStarted   []NodeRef               `json:"notStarted,omitempty"` // as in PlaceInput
-	// Answered indicates that the owner has acknowledged a command, so that it is no longer treated as unresponsive.
-	Answered bool `json:"answered,omitempty"`
+	Unresponsive []NodeRef               `json:"unresponsive,omitempty"` // as in PlaceInput
+	NotStarted   []NodeRef               `json:"notStarted,omitempty"`   // as in PlaceInput
+	// Acknowledged indicates that the owner has acknowledged a command, so that it is no longer treated as unresponsive.
+	Acknowledged bool `json:"acknowledged,omitempty"`
 }
 
 // SaveReply is the result of SaveConference. Both are false where the owner's slot is held.
@@ -178,13 +178,13 @@ type AdoptionReply struct {
 	Gone  bool             `json:"gone,omitempty"` // the generation has ended
 }
 
-// LinkRequest is the argument of TellLink: the copy to release, or none to request the unit's list.
+// LinkRequest is the argument of NotifyLink: the copy to release, or none to request the unit's list.
 type LinkRequest struct {
 	Unit     NodeRef            `json:"unit"`
 	Withdraw *berth.UnitRelease `json:"withdraw,omitempty"`
 }
 
-// UnitState is the result of LookAtUnit.
+// UnitState is the result of ReadUnitState.
 type UnitState struct {
 	Generation int64 `json:"generation"` // the registered generation; 0 when there is none
 }

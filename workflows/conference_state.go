@@ -25,7 +25,7 @@ const (
 type inbox struct {
 	notices  []UnitNotice
 	capacity bool // a unit may have capacity
-	reassert bool // Redis may have lost the row
+	restore  bool // Redis may have lost the row
 }
 
 // outbox is what the conference's stream has not received yet.
@@ -201,7 +201,7 @@ func (c *conference) save(ctx workflow.Context) {
 	in := SaveInput{
 		Conference: c.record, Events: c.outbox.events, FirstEvent: c.outbox.published + 1, Confirmed: c.outbox.confirmed,
 		Release:      c.slots.releasable,
-		Unresponsive: c.placement.unresponsive, NotStarted: c.placement.notStarted, Answered: c.placement.acknowledged,
+		Unresponsive: c.placement.unresponsive, NotStarted: c.placement.notStarted, Acknowledged: c.placement.acknowledged,
 	}
 	if c.slots.owner != nil && !c.record.Status.Final() {
 		in.Hold = &HeldSlot{Assignment: *c.slots.owner, Left: max(c.record.EndAt.Sub(workflow.Now(ctx)), 0) + time.Minute}
@@ -227,7 +227,7 @@ func (c *conference) ownerMissing(reply SaveReply) {
 			NodeID: owner.NodeID, Generation: owner.Generation, Incarnation: owner.Incarnation, Gone: berth.DepartureUnresponsive,
 		})
 	case reply.Gone:
-		c.inbox.reassert = true
+		c.inbox.restore = true
 	}
 }
 

@@ -50,7 +50,7 @@ func TestConference_EachEventInEachStatus_LeadsToTheListedStatuses(t *testing.T)
 		open:    func(*conferenceTest) {},
 		waiting: func(h *conferenceTest) { h.at(time.Second, func() { h.dies("u1") }); h.unit("u2").capacity = 0 },
 		connecting: func(h *conferenceTest) {
-			h.at(time.Second, func() { h.env.SignalWorkflow(workflows.SignalReassert, nil) })
+			h.at(time.Second, func() { h.env.SignalWorkflow(workflows.SignalRestore, nil) })
 		},
 	}
 	moved := "awaiting-recovery creating open" // to u2, which acknowledges immediately
@@ -112,7 +112,7 @@ func TestConference_EachEventInEachStatus_LeadsToTheListedStatuses(t *testing.T)
 		},
 		"capacity is signalled without any": {func(h *conferenceTest) { h.env.SignalWorkflow(workflows.SignalCapacity, nil) }, nil},
 		"Redis lost the row": {
-			func(h *conferenceTest) { h.env.SignalWorkflow(workflows.SignalReassert, nil) },
+			func(h *conferenceTest) { h.env.SignalWorkflow(workflows.SignalRestore, nil) },
 			map[string]string{open: "awaiting-connection"},
 		},
 		"an administrator ends it": {
@@ -199,12 +199,12 @@ func TestConference_RandomEvents_EndOnceAndReleaseEverything(t *testing.T) {
 			at += time.Duration(rapid.IntRange(1, 400_000).Draw(r, "pause")) * time.Millisecond
 			id := rapid.SampledFrom([]string{"u1", "u2", "u3"}).Draw(r, "unit")
 			epoch := int64(rapid.IntRange(1, 6).Draw(r, "epoch"))
-			what := rapid.SampledFrom([]string{"dies", "returns", "lists", "missing", "refuses", "silent", "answers", "full", "room", "reassert"}).Draw(r, "what")
+			what := rapid.SampledFrom([]string{"dies", "returns", "lists", "missing", "refuses", "silent", "answers", "full", "room", "restore"}).Draw(r, "what")
 			h.at(at, func() {
 				u := h.unit(id)
 				switch {
-				case what == "reassert":
-					h.env.SignalWorkflow(workflows.SignalReassert, nil)
+				case what == "restore":
+					h.env.SignalWorkflow(workflows.SignalRestore, nil)
 				case what == "returns" && u == nil:
 					h.units = append(h.units, &fakeUnit{id: id, generation: 100 + epoch, capacity: 10})
 				case u == nil:

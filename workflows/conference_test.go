@@ -74,7 +74,7 @@ func TestConference_NoCapacity_WaitsForTheCapacitySignal(t *testing.T) {
 func TestConference_RedisLosesRow_OpenAgainWhenListed(t *testing.T) {
 	t.Parallel()
 	h := newConferenceTest(t, "u1", "u2")
-	h.at(time.Minute, func() { h.unit("u1").generation = 7; h.env.SignalWorkflow(workflows.SignalReassert, nil) })
+	h.at(time.Minute, func() { h.unit("u1").generation = 7; h.env.SignalWorkflow(workflows.SignalRestore, nil) })
 	h.at(time.Minute+time.Second, func() {
 		is := h.conference()
 		require.Equal(t, berth.ConferenceAwaitingConnection, is.Status)
@@ -101,7 +101,7 @@ func TestConference_RedisLosesRow_OpenAgainWhenListed(t *testing.T) {
 func TestConference_UnitDoesNotRegisterAgain_IsRecovered(t *testing.T) {
 	t.Parallel()
 	h := newConferenceTest(t, "u1", "u2")
-	h.at(time.Minute, func() { h.units = h.units[1:]; h.env.SignalWorkflow(workflows.SignalReassert, nil) })
+	h.at(time.Minute, func() { h.units = h.units[1:]; h.env.SignalWorkflow(workflows.SignalRestore, nil) })
 	h.at(2*time.Minute, func() { require.Equal(t, "u2", h.conference().Owner.NodeID); h.release() })
 	h.run()
 	require.Equal(t, []berth.ConferenceStatus{
@@ -114,7 +114,7 @@ func TestConference_UnitDoesNotRegisterAgain_IsRecovered(t *testing.T) {
 func TestConference_UnitStaysRegistered_IsAskedForItsList(t *testing.T) {
 	t.Parallel()
 	h := newConferenceTest(t, "u1")
-	h.at(time.Minute, func() { h.env.SignalWorkflow(workflows.SignalReassert, nil) })
+	h.at(time.Minute, func() { h.env.SignalWorkflow(workflows.SignalRestore, nil) })
 	h.at(time.Minute+11*time.Second, func() {
 		require.Len(t, h.linkRequests, 1)
 		require.Equal(t, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: "u1", Generation: 1}}, h.linkRequests[0])
@@ -373,7 +373,7 @@ func TestConference_Release_EndsInEveryStatus(t *testing.T) {
 			h.at(500*time.Millisecond, func() { h.dies("u1") })
 		},
 		berth.ConferenceAwaitingConnection: func(h *conferenceTest) {
-			h.at(500*time.Millisecond, func() { h.env.SignalWorkflow(workflows.SignalReassert, nil) })
+			h.at(500*time.Millisecond, func() { h.env.SignalWorkflow(workflows.SignalRestore, nil) })
 		},
 	} {
 		h := newConferenceTest(t, "u1")

@@ -22,9 +22,9 @@ func TestConference_UnitDoesNotReply_IsSkippedAndRetriedSoon(t *testing.T) {
 	h.run()
 	require.Equal(t, []workflows.NodeRef{{NodeID: "u1", Generation: 1}}, h.places[1].Unresponsive)
 	require.Empty(t, h.places[0].Unresponsive)
-	require.True(t, h.saves[0].Answered)
+	require.True(t, h.saves[0].Acknowledged)
 	require.Empty(t, h.saves[0].Unresponsive, "it was marked already")
-	require.False(t, h.saves[len(h.saves)-1].Answered)
+	require.False(t, h.saves[len(h.saves)-1].Acknowledged)
 
 	h = newConferenceTest(t, "u1")
 	h.unit("u1").reply = noReply

@@ -80,9 +80,9 @@ func (e *execution) setup(ctx workflow.Context) error {
 		return err
 	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
-		for workflow.GetSignalChannel(ctx, SignalReassert).Receive(ctx, nil) {
+		for workflow.GetSignalChannel(ctx, SignalRestore).Receive(ctx, nil) {
 			e.woken = true // Redis may have lost that it waits
-			e.reassert(ctx)
+			e.restore(ctx)
 		}
 	})
 	workflow.Go(ctx, func(ctx workflow.Context) {

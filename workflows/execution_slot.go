@@ -176,8 +176,8 @@ func (e *execution) confirm(ctx workflow.Context, within time.Duration) error {
 	return err
 }
 
-// reassert restores the slot in a Redis that lost it. The node may have to register again first.
-func (e *execution) reassert(ctx workflow.Context) {
+// restore restores the slot in a Redis that lost it. The node may have to register again first.
+func (e *execution) restore(ctx workflow.Context) {
 	lease, until := e.slot.LeaseID, workflow.Now(ctx).Add(restoreSlotFor)
 	for {
 		err := e.restoreSlot(ctx, lease)

@@ -266,7 +266,7 @@ func TestExecution_NodesFull_WaitsForCapacity(t *testing.T) {
 		r.submit("h1", "r2", &second)
 		r.submit("h2", "r3", &other)
 	}, time.Second)
-	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }, time.Minute)
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalRestore, nil) }, time.Minute)
 	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, 2*time.Minute)
 	is, err := r.start(executionInput())
 	require.NoError(t, err)
@@ -610,7 +610,7 @@ func TestExecution_RedisLosesSlot_IsRestored(t *testing.T) {
 		return give(n, in)
 	}
 	r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(30*time.Second).Return(berth.ExecuteOutput{}, nil)
-	signal := func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }
+	signal := func() { r.env.SignalWorkflow(workflows.SignalRestore, nil) }
 	r.env.RegisterDelayedCallback(signal, 300*time.Millisecond)
 	r.env.RegisterDelayedCallback(func() { require.Empty(t, r.confirms); require.Len(t, r.assigns, 2) }, time.Second)
 	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, 2*time.Second)
@@ -641,7 +641,7 @@ func TestExecution_NodeNotRegisteredYet_SlotIsRestoredLater(t *testing.T) {
 				}
 				return nil
 			}
-			r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }, time.Second)
+			r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalRestore, nil) }, time.Second)
 			_, err := r.start(executionInput())
 			require.NoError(t, err)
 			require.Equal(t, work > 30*time.Second, back)
@@ -662,7 +662,7 @@ func TestExecution_EndsWhileRestoring_SlotIsReleased(t *testing.T) {
 		}
 		return nil
 	}
-	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalReassert, nil) }, 10*time.Second-50*time.Millisecond)
+	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalRestore, nil) }, 10*time.Second-50*time.Millisecond)
 	_, err := r.start(executionInput())
 	require.NoError(t, err)
 	require.Len(t, r.confirms, 4)
@@ -726,20 +726,20 @@ func TestExecution_InvalidInput_Fails(t *testing.T) {
 	}
 }
 
-func TestReassert_RedisLostData_SignalsOpenWorkflows(t *testing.T) { // L12
+func TestRestore_RedisLostData_SignalsOpenWorkflows(t *testing.T) { // L12
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
-	var asked []workflows.ReassertInput
-	env.RegisterActivityWithOptions(func(_ context.Context, in workflows.ReassertInput) error {
+	var asked []workflows.RestoreInput
+	env.RegisterActivityWithOptions(func(_ context.Context, in workflows.RestoreInput) error {
 		asked = append(asked, in)
 		if len(asked) < 3 {
 			return errors.New("Temporal is busy")
 		}
 		return nil
 	}, activity.RegisterOptions{Name: workflows.SignalOpenActivity})
-	env.RegisterWorkflow(workflows.Reassert)
-	env.ExecuteWorkflow(workflows.Reassert, workflows.ReassertInput{GraceUntil: 7})
+	env.RegisterWorkflow(workflows.Restore)
+	env.ExecuteWorkflow(workflows.Restore, workflows.RestoreInput{GraceUntil: 7})
 	require.NoError(t, env.GetWorkflowError())
-	require.Equal(t, []workflows.ReassertInput{{GraceUntil: 7}, {GraceUntil: 7}, {GraceUntil: 7}}, asked)
+	require.Equal(t, []workflows.RestoreInput{{GraceUntil: 7}, {GraceUntil: 7}, {GraceUntil: 7}}, asked)
 }

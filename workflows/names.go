@@ -9,9 +9,9 @@ import (
 	"berth"
 )
 
-// This file has every name by which workflows and their activities are known to Temporal. They are part of recorded
-// histories: a name is never changed, and never given another meaning. The activities of nodes and media units, on their
-// own task queues, are named in package berth, for programs that implement them.
+// This file has every name by which workflows and their activities are known to Temporal. They are part of histories: from
+// the first release on, a name is never changed, and never given another meaning. The activities of nodes and media units, on
+// their own task queues, are named in package berth, for programs that implement them.
 
 // Workflow types.
 const (
@@ -20,7 +20,7 @@ const (
 	ExecutionWorkflow  = "Execution"  // one durable run of a named executor
 	ConferenceWorkflow = "Conference" // one conference
 	LinkWorkflow       = "Link"       // what concerns one generation of a media unit
-	ReassertWorkflow   = "Reassert"   // signals every open workflow after Redis lost data
+	RestoreWorkflow    = "Restore"    // signals every open workflow after Redis lost data
 	ReportWorkflow     = "Report"     // asks media units to report all their conferences to the data proxy
 	ProbeWorkflow      = "Probe"      // counts the media units that respond to a command
 	RetentionWorkflow  = "Retention"  // removes expired data
@@ -40,7 +40,7 @@ const (
 	TaskQueueTurns       = "turns"
 	TaskQueueExecutions  = "executions"
 	TaskQueueConferences = "conferences"
-	TaskQueueLinks       = "links" // Link, Reassert, Report, Probe, Retention, Reconcile and Record
+	TaskQueueLinks       = "links" // Link, Restore, Report, Probe, Retention, Reconcile and Record
 )
 
 // TaskQueues returns the task queues of workflows.
@@ -80,10 +80,10 @@ func LinkWorkflowID(nodeID string, generation int64) string {
 	return WorkflowID("link:" + berth.NodeTaskQueue(nodeID, generation)[len("node."):])
 }
 
-// ReassertWorkflowID is the workflow id of the reassertion after the grace period that ends at graceUntil, in Unix ms of
+// RestoreWorkflowID is the workflow id of the restoration after the grace period that ends at graceUntil, in Unix ms of
 // Redis's clock.
-func ReassertWorkflowID(graceUntil int64) string {
-	return WorkflowID("reassert:" + strconv.FormatInt(graceUntil, 10))
+func RestoreWorkflowID(graceUntil int64) string {
+	return WorkflowID("restore:" + strconv.FormatInt(graceUntil, 10))
 }
 
 // ReportWorkflowID is the workflow id of a report; id is unique.
@@ -138,15 +138,15 @@ const (
 	// SignalPromoted tells a task that the call of a step may be made; its argument is the index of the step. To an execution it
 	// announces a node, without an argument.
 	SignalPromoted = "promoted"
-	// SignalReassert makes a workflow restore in Redis what it holds there. It has no argument.
-	SignalReassert = "reassert"
+	// SignalRestore makes a workflow restore in Redis what it holds there. It has no argument.
+	SignalRestore = "restore"
 	// SignalUnit sends a conference a UnitNotice.
 	SignalUnit = "unit"
 	// SignalUpgrade wakes an idle conference, which continues as new where its worker deployment has another current version. It
 	// has no argument.
 	SignalUpgrade = "upgrade"
 	// SignalCapacity makes a conference that waits for recovery try immediately. It has no argument.
-	SignalCapacity = "room"
+	SignalCapacity = "capacity"
 	// SignalNotice sends a link a berth.NodeNotice.
 	SignalNotice = "notice"
 	// SignalWithdraw makes a link release a copy on its unit: a berth.UnitRelease.
@@ -178,7 +178,7 @@ const (
 	// ReleaseSlotsActivity releases slots; retried until it succeeds.
 	ReleaseSlotsActivity = "ReleaseSlots"
 	// CheckAvailabilityActivity returns for how long segments could be submitted; retried until it succeeds.
-	CheckAvailabilityActivity = "CheckHearing"
+	CheckAvailabilityActivity = "CheckAvailability"
 	// FinalizeTurnActivity deletes the turn's affinity; retried until it succeeds.
 	FinalizeTurnActivity = "FinalizeTurn"
 	// PublishTurnActivity appends the turn's next events to its session's stream, each once; retried until it succeeds.
@@ -213,9 +213,9 @@ const (
 	// PrepareAdoptionActivity takes an epoch, and a slot for an existing copy; retried until it succeeds.
 	PrepareAdoptionActivity = "PrepareAdoption"
 	// NotifyLinkActivity makes a unit's link release a copy or request the unit's list; retried until it succeeds.
-	NotifyLinkActivity = "TellLink"
+	NotifyLinkActivity = "NotifyLink"
 	// ReadUnitStateActivity reads the registered generation of a unit; retried until it succeeds. Links use it, too.
-	ReadUnitStateActivity = "LookAtUnit"
+	ReadUnitStateActivity = "ReadUnitState"
 )
 
 // Activities of links; all are local and retried until they succeed.
@@ -230,7 +230,7 @@ const (
 	WakeWaitingActivity = "WakeWaiting"
 )
 
-// SignalOpenActivity signals the open workflows for Reassert; it heartbeats and is retried until it succeeds.
+// SignalOpenActivity signals the open workflows for Restore; it heartbeats and is retried until it succeeds.
 const SignalOpenActivity = "SignalOpen"
 
 // RemoveExpiredActivity removes expired data for Retention; it heartbeats and is retried until the next run is due.
@@ -254,7 +254,7 @@ const (
 
 // ErrorExpired is the type of DispatchJob's error when the same dispatch was decided by an earlier call whose reply was
 // lost, and its slot has expired since: the workflow decides again under the next dispatch number.
-const ErrorExpired = "lapsed"
+const ErrorExpired = "expired"
 
 // Search attributes, by which the Temporal UI finds the runs of a user.
 const (

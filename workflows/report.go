@@ -22,7 +22,7 @@ type ReportResult struct {
 	Asked int `json:"asked"`
 	// Unresponsive are the units that did not reply in time. They need no retry: a unit that reconnects reports everything,
 	// and the sweep declares the others dead.
-	Unresponsive []NodeRef `json:"silent,omitempty"`
+	Unresponsive []NodeRef `json:"unresponsive,omitempty"`
 }
 
 // Report makes every unit report full information of its conferences to the data proxy, concurrently.

@@ -19,5 +19,5 @@ type HeldSlot struct {
 	Left time.Duration `json:"left,omitempty"`
 	// Unresponsive indicates, when the slot is released, that the generation did not accept the work or missed heartbeats
 	// while running it.
-	Unresponsive bool `json:"silent,omitempty"`
+	Unresponsive bool `json:"unresponsive,omitempty"`
 }

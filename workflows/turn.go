@@ -61,7 +61,7 @@ func (t *turn) setup(ctx workflow.Context) error {
 	if t.in.Resumed != nil {
 		t.resume(*t.in.Resumed)
 	}
-	t.slots.reasserts = workflow.GetSignalChannel(ctx, SignalReassert)
+	t.slots.restores = workflow.GetSignalChannel(ctx, SignalRestore)
 	return errors.Join(
 		workflow.SetQueryHandler(ctx, QueryTurn, func() (berth.Turn, error) { return t.snapshot(), nil }),
 		workflow.SetUpdateHandlerWithOptions(ctx, UpdateFinalize, t.finalizeNow, workflow.UpdateHandlerOptions{Validator: t.validateFinalize}),
@@ -121,10 +121,10 @@ func (t *turn) acceptJobs(ctx, detached workflow.Context) error {
 			}
 			// An error is the cancellation, which the next iteration handles.
 			_ = waitAtMost(ctx, left, "no further segment", func() bool {
-				return t.status != berth.TurnOpen || t.slots.reasserts.Len() > 0 || len(t.jobs) == 0 && t.refusal != nil ||
+				return t.status != berth.TurnOpen || t.slots.restores.Len() > 0 || len(t.jobs) == 0 && t.refusal != nil ||
 					t.canContinueAsNew(ctx)
 			})
-			t.handleReassert(detached)
+			t.handleRestore(detached)
 		}
 	}
 	return nil
@@ -176,10 +176,10 @@ func (t *turn) endWithoutJobs(ctx, detached workflow.Context) (bool, error) {
 // await waits until done returns true, and meanwhile restores what Redis has lost.
 func (t *turn) await(ctx workflow.Context, done func() bool) error {
 	for !done() {
-		if err := workflow.Await(ctx, func() bool { return done() || t.slots.reasserts.Len() > 0 }); err != nil {
+		if err := workflow.Await(ctx, func() bool { return done() || t.slots.restores.Len() > 0 }); err != nil {
 			return err
 		}
-		t.handleReassert(ctx)
+		t.handleRestore(ctx)
 	}
 	return nil
 }

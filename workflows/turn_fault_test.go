@@ -272,7 +272,7 @@ func TestTurn_RedisLosesSlots_AreRestored(t *testing.T) { // L12
 		}
 	}
 	for _, at := range []time.Duration{10 * time.Second, 15 * time.Second} {
-		u.env.RegisterDelayedCallback(func() { u.env.SignalWorkflow(workflows.SignalReassert, nil) }, at)
+		u.env.RegisterDelayedCallback(func() { u.env.SignalWorkflow(workflows.SignalRestore, nil) }, at)
 	}
 	u.finalize(12*sec, berth.FinalizeManual)
 	r := u.run()

@@ -126,7 +126,7 @@ type ConfirmedSlot struct {
 	Generation int64 `json:"generation,omitempty"` // the node's current generation
 }
 
-// Availability is the result of CheckHearing and CheckTemporal.
+// Availability is the result of CheckAvailability and CheckTemporal.
 type Availability struct {
 	// For is for how long segments could be submitted, or Temporal was reached, without interruption; 0 when that is not possible now.
 	For time.Duration `json:"for"`

@@ -20,7 +20,7 @@ const (
 
 // turnSlots is the bookkeeping of the slots that running jobs hold.
 type turnSlots struct {
-	reasserts    workflow.ReceiveChannel
+	restores     workflow.ReceiveChannel
 	restoreUntil time.Time
 	confirming   bool       // a coroutine confirms slots
 	releasable   []HeldSlot // to be released
@@ -101,10 +101,10 @@ func (t *turn) confirmSlots(ctx workflow.Context) {
 	}
 }
 
-// handleReassert restores the slots of running jobs in Redis if a signal indicates that it may have lost them.
-func (t *turn) handleReassert(ctx workflow.Context) {
+// handleRestore restores the slots of running jobs in Redis if a signal indicates that it may have lost them.
+func (t *turn) handleRestore(ctx workflow.Context) {
 	received := false
-	for t.slots.reasserts.ReceiveAsync(nil) {
+	for t.slots.restores.ReceiveAsync(nil) {
 		received = true
 	}
 	if !received {

@@ -42,7 +42,7 @@ type mediaCommand struct {
 	Webhooks  string         `help:"livekit: accept the server's webhook events on this address, so that joins and leaves are reported immediately." placeholder:"HOST:PORT" env:"LIVEKIT_WEBHOOKS"`
 	Dedicated bool           `help:"livekit: remove rooms named like a number that no unit has created."`
 
-	SimFault   unit.Fault    `help:"sim: start with this fault: silent, half-dead, refuse or slow." name:"sim-fault" enum:",silent,half-dead,refuse,slow" default:""`
+	SimFault   unit.Fault    `help:"sim: start with this fault: unresponsive, half-dead, refuse or slow." name:"sim-fault" enum:",unresponsive,half-dead,refuse,slow" default:""`
 	SimDelay   time.Duration `help:"sim: run each command for this time." name:"sim-delay"`
 	SimControl string        `help:"sim: serve an HTTP API for faults on this address." name:"sim-control" placeholder:"HOST:PORT"`
 

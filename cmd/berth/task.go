@@ -160,7 +160,7 @@ func follow(ctx context.Context, api *client.Client, id string, s screen) error 
 		case berth.EventQueued:
 			fmt.Fprintf(s.info, "· queued%s (%s, %s)\n", wait(e), e.Queue, e.Model)
 		case berth.EventStart:
-			fmt.Fprintf(s.info, "· started on %s%s\n", e.Model, simulated(e.StandIn))
+			fmt.Fprintf(s.info, "· started on %s%s\n", e.Model, simulated(e.Simulated))
 		case berth.EventStageProgress:
 			progress(s.info, e, wrote)
 		case berth.EventReset:
@@ -207,7 +207,7 @@ func progress(info io.Writer, e berth.Event, wrote bool) {
 		fmt.Fprintf(info, "  %s %s  %s\n", mark, printable(p.Requirement), printable(p.Evidence))
 	}
 	if e.Message != "" {
-		fmt.Fprintf(info, "· %s: %s%s\n", e.Stage, e.Message, simulated(e.StandIn))
+		fmt.Fprintf(info, "· %s: %s%s\n", e.Stage, e.Message, simulated(e.Simulated))
 	}
 }
 

@@ -112,7 +112,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Confirm: func(ctx context.Context, kind berth.NodeKind) (bool, error) {
 			return calls.ConfirmLoss(ctx, nodes.Snapshot().Nodes, kind)
 		},
-		OnGrace:    calls.StartReassert,
+		OnGrace:    calls.StartRestore,
 		OnCapacity: acts.Links.WakeFor,
 		Logger:     logger,
 	})

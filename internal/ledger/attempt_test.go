@@ -486,13 +486,13 @@ func TestFinishStep_OneStepTruncated_TaskMarked(t *testing.T) { // B3
 		reasons := []string{"stop", berth.FinishLength, "stop"}
 		for step, want := range []string{"stop", berth.FinishLength, berth.FinishLength} {
 			r := result(task, step, begin(t, l, task, step).Fence, "output")
-			r.FinishReason, r.StandIn = reasons[step], step == 0
+			r.FinishReason, r.Simulated = reasons[step], step == 0
 			_, err := l.FinishStep(t.Context(), r)
 			require.NoError(t, err)
 			now, err := l.GetTask(t.Context(), task.Ref())
 			require.NoError(t, err)
 			require.Equal(t, want, now.FinishReason)
-			require.True(t, now.StandIn)
+			require.True(t, now.Simulated)
 		}
 		steps, err := l.FinishedSteps(t.Context(), task.Ref())
 		require.NoError(t, err)

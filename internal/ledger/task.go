@@ -30,7 +30,7 @@ var taskColumns = columns[berth.Task]{
 	{"input_tokens", func(t *berth.Task) any { return &t.Usage.InputTokens }},
 	{"output_tokens", func(t *berth.Task) any { return &t.Usage.OutputTokens }},
 	{"finish_reason", func(t *berth.Task) any { return &t.FinishReason }},
-	{"stand_in", func(t *berth.Task) any { return &t.StandIn }},
+	{"stand_in", func(t *berth.Task) any { return &t.Simulated }},
 	{"prompt_truncated", func(t *berth.Task) any { return &t.PromptTruncated }},
 	{"trace_id", func(t *berth.Task) any { return &t.TraceID }},
 	{"request_id", func(t *berth.Task) any { return &t.RequestID }},
@@ -121,7 +121,7 @@ func prepareNew(t *berth.Task) error {
 	t.StepIndex, t.Fence, t.Usage = 0, 0, berth.Usage{}
 	t.ResultAssetID, t.ErrorCode, t.ErrorMessage = "", "", ""
 	t.Key, t.Number = plain(t.Key), max(t.Number, 0)
-	t.FinishReason, t.StandIn, t.PromptTruncated = "", false, false
+	t.FinishReason, t.Simulated, t.PromptTruncated = "", false, false
 	t.ServiceID, t.TraceID, t.RequestID = plain(t.ServiceID), plain(t.TraceID), plain(t.RequestID)
 	return nil
 }

@@ -32,10 +32,10 @@ type ModelCall struct {
 	FinishReason string
 	// PromptTruncated: by the provider's count, it read only a part of the prompt.
 	PromptTruncated bool
-	// StandIn: the local simulator answered. Only a finished step records it, for its task.
-	StandIn bool
-	Success bool
-	Code    berth.Code // the error of a failed call
+	// Simulated: the local simulator answered. Only a finished step records it, for its task.
+	Simulated bool
+	Success   bool
+	Code      berth.Code // the error of a failed call
 	// At is when the attempt began, or a later call of it ended. FinishedAt is when the outcome was recorded, zero before.
 	At, FinishedAt time.Time
 	// ServiceID is that of the task.

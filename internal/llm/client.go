@@ -14,8 +14,8 @@ import (
 
 // Marks of simulated answers, so that they are not mistaken for a model's.
 const (
-	StubHeader      = "X-Berth-Stand-In"
-	StubFingerprint = "berth-stand-in"
+	StubHeader      = "X-Berth-Simulated"
+	StubFingerprint = "berth-simulator"
 )
 
 const (

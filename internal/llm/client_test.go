@@ -250,7 +250,7 @@ func TestStream_ModelSimulator_MarkedAsStub(t *testing.T) {
 					w.Header().Set(StubHeader, "true")
 					send(w, content("hi"), stopChunk)
 				} else {
-					send(w, `{"system_fingerprint":"berth-stand-in-1","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}`)
+					send(w, `{"system_fingerprint":"berth-simulator-1","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}`)
 				}
 			}))
 			t.Cleanup(srv.Close)

@@ -54,7 +54,7 @@ var (
 	Jobs        = counter("berth.jobs", "Jobs and commands run by this node, by outcome")
 	ModelPauses = counter("berth.model.pauses", "Pauses of a model for all callers, by model and kind")
 	Sweeps      = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
-	NodesLost   = counter("berth.nodes.lost", "Nodes that were lost, by kind and reason: silent, or service_lost")
+	NodesLost   = counter("berth.nodes.lost", "Nodes that were lost, by kind and reason: unresponsive, or service_lost")
 
 	SignalMoves   = counter("berth.signal.moves", "Participants that the signalling proxy made to connect again, by kind: moved to another unit, or resumed on theirs")
 	SignalRefused = counter("berth.signal.refused", "Connections that the signalling proxy refused or ended, by kind")

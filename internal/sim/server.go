@@ -34,8 +34,8 @@ type Options struct {
 const (
 	// headerSimulated marks every response, fingerprint is the system_fingerprint of every answer. internal/llm reads
 	// both.
-	headerSimulated = "X-Berth-Stand-In"
-	fingerprint     = "berth-stand-in"
+	headerSimulated = "X-Berth-Simulated"
+	fingerprint     = "berth-simulator"
 
 	maxBody = 48 << 20 // a 32 MB image in base64
 )

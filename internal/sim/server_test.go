@@ -119,8 +119,8 @@ func TestCompletion_NotStreamed_IsCompleteAndMarked(t *testing.T) {
 	var raw *http.Response
 	res, err := s.client.Chat.Completions.New(t.Context(), question("some-model", sentence), option.WithResponseInto(&raw))
 	require.NoError(t, err)
-	require.Equal(t, "true", raw.Header.Get("X-Berth-Stand-In"))
-	require.Equal(t, "berth-stand-in", res.SystemFingerprint) //nolint:staticcheck // marks simulated answers
+	require.Equal(t, "true", raw.Header.Get("X-Berth-Simulated"))
+	require.Equal(t, "berth-simulator", res.SystemFingerprint) //nolint:staticcheck // marks simulated answers
 	require.Equal(t, "some-model", res.Model)
 	require.Equal(t, "stop", res.Choices[0].FinishReason)
 	require.Contains(t, res.Choices[0].Message.Content, "Go, Redis, Kubernetes")
@@ -141,7 +141,7 @@ func TestCompletion_Streamed_EqualsTheWholeAnswer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, whole.Choices[0].Message.Content, got.content)
 	require.Equal(t, "stop", got.finish)
-	require.Equal(t, "berth-stand-in", got.fingerprint)
+	require.Equal(t, "berth-simulator", got.fingerprint)
 	require.Empty(t, got.reasoning)
 	require.Greater(t, got.chunks, 20)
 	require.Equal(t, whole.Usage.TotalTokens, got.usage.TotalTokens)
@@ -292,7 +292,7 @@ func TestBadRequest_EachKind_ReturnsAProtocolError(t *testing.T) {
 		header := s.call(t, c.method, c.path, c.body, c.status, &res)
 		require.NotEmpty(t, res.Error.Message, c.body)
 		require.Equal(t, "invalid_request_error", res.Error.Type)
-		require.Equal(t, "true", header.Get("X-Berth-Stand-In"))
+		require.Equal(t, "true", header.Get("X-Berth-Simulated"))
 	}
 	require.Zero(t, s.stats(t).Total.InFlight)
 }

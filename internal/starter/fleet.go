@@ -37,16 +37,16 @@ func (s *Starter) SignalLink(ctx context.Context, unit workflows.NodeRef, signal
 	return nil
 }
 
-// StartReassert starts the reassertion of a grace period that ends at until, by Redis's clock. Idempotent.
-func (s *Starter) StartReassert(ctx context.Context, until time.Time) error {
+// StartRestore starts the restoration of a grace period that ends at until, by Redis's clock. Idempotent.
+func (s *Starter) StartRestore(ctx context.Context, until time.Time) error {
 	_, err := s.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: workflows.ReassertWorkflowID(until.UnixMilli()), TaskQueue: workflows.TaskQueueLinks,
+		ID: workflows.RestoreWorkflowID(until.UnixMilli()), TaskQueue: workflows.TaskQueueLinks,
 		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-	}, workflows.ReassertWorkflow, workflows.ReassertInput{GraceUntil: until.UnixMilli()})
+	}, workflows.RestoreWorkflow, workflows.RestoreInput{GraceUntil: until.UnixMilli()})
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if err != nil && !errors.As(err, &started) {
-		return fmt.Errorf("start the reassertion: %w", outcome(err))
+		return fmt.Errorf("start the restoration: %w", outcome(err))
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ type Copy struct {
 	// EndAt is when the conference ends; zero for a copy of an older agent.
 	EndAt time.Time `json:"endAt,omitzero"`
 	// Participants is their number; it may be a few seconds old.
-	Participants int `json:"people"`
+	Participants int `json:"participants"`
 	// Metadata are what an application has written to the room.
 	Metadata string `json:"-"`
 }

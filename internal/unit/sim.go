@@ -17,15 +17,17 @@ type Fault string
 
 // The faults.
 const (
-	FaultNone     Fault = ""          // none; after FaultSilent the unit returns with its conferences
-	FaultSilent   Fault = "silent"    // no heartbeats and no commands; its conferences continue
-	FaultHalfDead Fault = "half-dead" // heartbeats continue, commands hang
-	FaultRefuse   Fault = "refuse"    // refuses to create, recover and adopt
-	FaultSlow     Fault = "slow"      // commands take SimOptions.Slow
+	FaultNone         Fault = ""             // none; after FaultUnresponsive the unit returns with its conferences
+	FaultUnresponsive Fault = "unresponsive" // no heartbeats and no commands; its conferences continue
+	FaultHalfDead     Fault = "half-dead"    // heartbeats continue, commands hang
+	FaultRefuse       Fault = "refuse"       // refuses to create, recover and adopt
+	FaultSlow         Fault = "slow"         // commands take SimOptions.Slow
 )
 
 // Faults lists all faults.
-func Faults() []Fault { return []Fault{FaultNone, FaultSilent, FaultHalfDead, FaultRefuse, FaultSlow} }
+func Faults() []Fault {
+	return []Fault{FaultNone, FaultUnresponsive, FaultHalfDead, FaultRefuse, FaultSlow}
+}
 
 // SimOptions describe a simulated media server.
 type SimOptions struct {
@@ -125,7 +127,7 @@ func (s *Sim) Fence(context.Context) error {
 // Incarnation returns that of the simulated server, not of this process.
 func (s *Sim) Incarnation(context.Context) (inc berth.Incarnation, err error) {
 	s.do(func(st *simState) {
-		if inc = st.incarnation; st.fault == FaultSilent {
+		if inc = st.incarnation; st.fault == FaultUnresponsive {
 			err = ErrUnresponsive
 		}
 	})
@@ -152,7 +154,7 @@ func (s *Sim) look(ctx context.Context, f func(*simState)) error {
 	for {
 		var hang chan struct{}
 		s.do(func(st *simState) {
-			if st.fault == FaultSilent || st.fault == FaultHalfDead {
+			if st.fault == FaultUnresponsive || st.fault == FaultHalfDead {
 				hang = st.changed
 			} else {
 				f(st)

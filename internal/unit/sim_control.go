@@ -31,7 +31,7 @@ func (s *Sim) Control() http.Handler {
 			return
 		}
 		if !slices.Contains(Faults(), in.Fault) {
-			http.Error(w, "fault: must be silent, half-dead, refuse, slow or empty", http.StatusBadRequest)
+			http.Error(w, "fault: must be unresponsive, half-dead, refuse, slow or empty", http.StatusBadRequest)
 			return
 		}
 		s.Fail(in.Fault)

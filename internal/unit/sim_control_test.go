@@ -27,7 +27,7 @@ func TestControl_FaultsOverHTTP_Apply(t *testing.T) {
 		require.Equal(t, fault, view.Fault)
 		require.Equal(t, fault, sim.Fault())
 	}
-	view, _ := ask(http.MethodPut, "/conferences/"+number, `{"conferenceId":"old","epoch":2,"startedAt":"2026-01-02T03:04:05Z","people":3}`)
+	view, _ := ask(http.MethodPut, "/conferences/"+number, `{"conferenceId":"old","epoch":2,"startedAt":"2026-01-02T03:04:05Z","participants":3}`)
 	require.Len(t, view.Conferences, 1)
 	require.Equal(t, sim.Copies(), view.Conferences)
 	require.Equal(t, number, view.Conferences[0].E164)

@@ -132,7 +132,7 @@ func TestUnit_UnresponsiveFault_ReturnsWithItsConferences(t *testing.T) {
 	l := alive(t, sim)
 	first := l.member()
 	sim.Put(runs(1, 0))
-	sim.Fail(FaultSilent)
+	sim.Fail(FaultUnresponsive)
 	require.ErrorIs(t, first.linkEnd(t), node.ErrKeepRegistration, "it does not withdraw")
 	sim.Fail(FaultNone)
 	require.Equal(t, first.Spec.Incarnation, l.member().Spec.Incarnation)

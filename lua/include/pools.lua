@@ -148,7 +148,7 @@ local function end_generation(stem, node, now, reason)
   redis.call('ZADD', stem .. 'node:dead', whole(now), node.id)
   write_state(stem, node, 'dead', now)
   redis.call('HSET', node.key, 'online', '0', 'departure', reason)
-  if reason == 'silent' or reason == 'service_lost' then redis.call('HSET', node.key, 'lost_at_ms', whole(now)) end
+  if reason == 'unresponsive' or reason == 'service_lost' then redis.call('HSET', node.key, 'lost_at_ms', whole(now)) end
   redis.call('EXPIRE', node.key, LIFETIME)
   settle(stem, node, 0)
   count_capabilities(stem, spec.capabilities, '-1')

@@ -426,21 +426,21 @@ end
 -- gap_of returns the smoothed time in ms between two grants to waiters; -1 when it is not known. It is stored for one slot, so
 -- that it follows a change of the cap. While all slots are in use, a call lasts at least as long as the last grant is past.
 local function gap_of(room)
-  local v = redis.call('HMGET', room.state, 'turn', 'taken')
+  local v = redis.call('HMGET', room.state, 'interval', 'taken')
   if not v[1] then return -1 end
-  local turn = tonumber(v[1])
-  if v[2] and redis.call('ZCARD', room.holders) >= room.cap then turn = math.max(turn, room.call.now - tonumber(v[2])) end
-  return turn / math.max(1, room.cap)
+  local interval = tonumber(v[1])
+  if v[2] and redis.call('ZCARD', room.holders) >= room.cap then interval = math.max(interval, room.call.now - tonumber(v[2])) end
+  return interval / math.max(1, room.cap)
 end
 
 -- measure_gap updates the smoothed time between two grants to waiters, without that of a pause.
 local function measure_gap(room)
-  local now, v = room.call.now, redis.call('HMGET', room.state, 'granted', 'turn')
+  local now, v = room.call.now, redis.call('HMGET', room.state, 'granted', 'interval')
   redis.call('HSET', room.state, 'granted', whole(now), 'taken', whole(now))
   if not v[1] then return end
   local passed = math.max(0, now - math.max(tonumber(v[1]), room.resumes)) * math.max(1, room.cap)
-  local turn = v[2] and tonumber(v[2]) or passed
-  redis.call('HSET', room.state, 'turn', precise(turn + (passed - turn) / GAP_WEIGHT))
+  local interval = v[2] and tonumber(v[2]) or passed
+  redis.call('HSET', room.state, 'interval', precise(interval + (passed - interval) / GAP_WEIGHT))
 end
 
 -- notify publishes a grant to the lease's process. The message has the lease's ticket, so that a late claim keeps it, and the

@@ -88,7 +88,7 @@ export interface Run {
   temporalUrl: string;
   traceId: string;
   /** The answer comes from the local simulator, not from a language model. */
-  standIn: boolean;
+  simulated: boolean;
   /** The model reached its token limit: the answer is not complete. */
   truncated: boolean;
   /** The provider of a step read only a part of its prompt. */
@@ -103,7 +103,7 @@ type Doc = Record<string, unknown>;
 export const emptyRun = (taskId: string): Run => ({
   taskId, serviceId: '', template: '', locale: '', tier: '', status: 'PENDING', steps: [], current: 0, seen: 0, lastId: '',
   ended: false, points: [], pointsStale: false, notices: [], result: undefined, usage: null, error: null,
-  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', standIn: false, truncated: false, promptTruncated: false, erased: false, pollAfterMs: 3000,
+  createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', simulated: false, truncated: false, promptTruncated: false, erased: false, pollAfterMs: 3000,
 });
 
 const newStep = (name: string): Step => ({
@@ -243,7 +243,7 @@ export function adopt(run: Run, doc: Doc): Run {
     truncated: run.truncated || doc.finishReason === 'length',
     promptTruncated: run.promptTruncated || doc.promptTruncated === true,
     erased: run.erased || doc.contentErased === true,
-    standIn: run.standIn || doc.standIn === true,
+    simulated: run.simulated || doc.simulated === true,
   };
   next = moveTo(next, Math.min(index, Math.max(0, steps.length - 1)), 0);
   if (!isFinal(status)) {
@@ -372,7 +372,7 @@ function routing(run: Run, ev: Doc): Run {
     ...run,
     tier: str(ev.tier) || run.tier,
     traceId: str(ev.traceId) || run.traceId,
-    standIn: run.standIn || ev.standIn === true,
+    simulated: run.simulated || ev.simulated === true,
   };
 }
 
@@ -439,7 +439,7 @@ function done(run: Run, ev: Doc): Run {
   next.usage = usageOf(ev.usage) ?? next.usage;
   next.truncated = next.truncated || ev.finishReason === 'length';
   next.promptTruncated = next.promptTruncated || ev.promptTruncated === true;
-  next.standIn = next.standIn || ev.standIn === true;
+  next.simulated = next.simulated || ev.simulated === true;
   return finish(next, 'COMPLETED', num(ev.ts));
 }
 

@@ -104,7 +104,7 @@ const zh: ConsoleWords = {
 const values: Record<string, [string, string]> = {
   ready: ['Ready', '就绪'], suspect: ['Missing heartbeats', '缺失心跳'], dead: ['Dead', '失效'], removed: ['Removed', '已移除'], cordoned: ['Cordoned', '停止分配'],
   draining: ['Draining', '排空中'], unavailable: ['Service unavailable', '服务不可用'], available: ['Service available', '服务可用'],
-  silent: ['missed heartbeats', '缺失心跳'], superseded: ['restarted', '已重启'], withdrawn: ['withdrawn', '已撤出'], service_lost: ['its media server is lost', '其媒体服务器丢失'],
+  unresponsive: ['missed heartbeats', '缺失心跳'], superseded: ['restarted', '已重启'], withdrawn: ['withdrawn', '已撤出'], service_lost: ['its media server is lost', '其媒体服务器丢失'],
   k_translate: ['Translation', '翻译'], k_media: ['Media', '媒体'], k_engine: ['Engine', '执行引擎'],
   x_offline: ['offline', '离线'], x_suspect: ['missing heartbeats', '缺失心跳'], x_full: ['full', '已满'], x_not_in_pool: ['not in the pool', '不在资源池中'],
   x_capability_missing: ['lacks a capability', '缺少能力'], x_service_unavailable: ['service unavailable', '服务不可用'], x_service_missing: ['lacks a service', '缺少服务'], x_cordoned: ['cordoned', '停止分配'],

@@ -35,7 +35,7 @@ type signalled struct {
 // gets them. Then it signals the workflows that hold slots, which restore them, and enters the tasks that wait for a model again, in
 // the order of their creation and without a signal. The grace of nodes lasts until all were signalled. A retry continues with what
 // the last attempt had reached. Idempotent.
-func (l *Links) SignalOpen(ctx context.Context, in workflows.ReassertInput) error {
+func (l *Links) SignalOpen(ctx context.Context, in workflows.RestoreInput) error {
 	var done signalled
 	if activity.HasHeartbeatDetails(ctx) {
 		if err := activity.GetHeartbeatDetails(ctx, &done); err != nil {
@@ -81,9 +81,9 @@ func (l *Links) SignalOpen(ctx context.Context, in workflows.ReassertInput) erro
 }
 
 // signalHolders signals the workflows that hold slots from a page on, count of which were signalled before. It reports each page.
-func (l *Links) signalHolders(ctx context.Context, page []byte, count int, in workflows.ReassertInput, report func([]byte, int)) error {
+func (l *Links) signalHolders(ctx context.Context, page []byte, count int, in workflows.RestoreInput, report func([]byte, int)) error {
 	for more := true; more; {
-		next, n, err := l.Starter.SignalSlotHolders(ctx, page, workflows.SignalReassert)
+		next, n, err := l.Starter.SignalSlotHolders(ctx, page, workflows.SignalRestore)
 		if err != nil {
 			return unavailable("open workflows not signalled", err)
 		}

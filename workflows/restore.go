@@ -6,15 +6,15 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// ReassertInput is the argument of Reassert.
-type ReassertInput struct {
+// RestoreInput is the argument of Restore.
+type RestoreInput struct {
 	// GraceUntil is the end of the grace period in Unix ms of Redis's clock; there is one run per grace period.
 	GraceUntil int64 `json:"graceUntil"`
 }
 
-// Reassert makes every open workflow restore in Redis what it holds there, after Redis lost data. Workflows that are too
+// Restore makes every open workflow restore in Redis what it holds there, after Redis lost data. Workflows that are too
 // young to be listed confirm their slots anyway.
-func Reassert(ctx workflow.Context, in ReassertInput) error {
+func Restore(ctx workflow.Context, in RestoreInput) error {
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ScheduleToCloseTimeout: time.Hour,
 		StartToCloseTimeout:    10 * time.Minute,
