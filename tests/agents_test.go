@@ -105,10 +105,10 @@ func (s *stack) testNode(id string, slots int) *testNode {
 	return d
 }
 
-// translator runs `berth node` with the simulated driver.
+// translator runs a simulated node.
 func (s *stack) translator(id string, args ...string) *process {
 	s.tb.Helper()
-	p := s.start("berth", append([]string{"node", "--id", id, "--capabilities", enES, "--driver", "sim"}, args...),
+	p := s.start("berth-sim", append([]string{"node", "--id", id, "--capabilities", enES}, args...),
 		append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("nodes", "node")}, s.settings...))
 	s.awaitNode(id)
 	return p
@@ -230,8 +230,8 @@ type media struct {
 // run starts or restarts its process.
 func (m *media) run(slots int, args ...string) {
 	m.s.tb.Helper()
-	m.process = m.s.start("berth", append([]string{
-		"media", "--id", m.id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", m.control, "--check", "100ms", "--zone", m.s.zone,
+	m.process = m.s.start("berth-sim", append([]string{
+		"media", "--id", m.id, "--slots", fmt.Sprint(slots), "--control", m.control, "--check", "100ms", "--zone", m.s.zone,
 	}, args...), append([]string{"BERTH_URL=http://" + m.s.httpAddr, "BERTH_TOKEN=" + m.s.token("units", "node")}, m.s.settings...))
 	m.s.awaitNode(m.id)
 }
@@ -330,7 +330,7 @@ func (s *stack) liveKitUnit(id string, slots int) *liveKitUnit {
 	s.tb.Helper()
 	h := &liveKitUnit{Server: testlivekit.Start(s.tb), s: s, id: id}
 	h.process = s.start("berth", []string{
-		"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "livekit", "--livekit-url", h.URL(),
+		"media", "--id", id, "--slots", fmt.Sprint(slots), "--livekit-url", h.URL(),
 		"--livekit-key", testlivekit.Key, "--livekit-secret", testlivekit.Secret,
 	}, append([]string{"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("units", "node")}, s.settings...))
 	var err error

@@ -61,8 +61,8 @@ func (w *cluster) unit(id, url string, slots int) []*part {
 		}
 	}
 	return []*part{
-		w.runs(id, "berth", []string{
-			"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "sim", "--sim-control", u.control, "--sim-delay", "20ms", "--check", "100ms",
+		w.runs(id, "berth-sim", []string{
+			"media", "--id", id, "--slots", fmt.Sprint(slots), "--control", u.control, "--delay", "20ms", "--check", "100ms",
 		}, append(w.measured(id), "BERTH_URL="+url, "BERTH_TOKEN="+w.token("units", "node"))),
 		{name: "link of " + id, kill: fail(unit.FaultUnresponsive), start: fail(unit.FaultNone)},
 	}

@@ -103,13 +103,13 @@ func newCluster(t *testing.T, more ...string) *cluster {
 			w.runs(fmt.Sprintf("worker-%d", i), "berth", []string{"worker"}, w.measured(fmt.Sprintf("worker-%d", i))))
 	}
 	for i := range 3 {
-		w.parts = append(w.parts, w.runs(fmt.Sprintf("node-%d", i), "berth",
-			[]string{"node", "--id", fmt.Sprintf("node-%d", i), "--capabilities", enES, "--driver", "sim", "--sim-delay", "200ms", "--slots", "3"},
+		w.parts = append(w.parts, w.runs(fmt.Sprintf("node-%d", i), "berth-sim",
+			[]string{"node", "--id", fmt.Sprintf("node-%d", i), "--capabilities", enES, "--delay", "200ms", "--slots", "3"},
 			append(w.measured(fmt.Sprintf("node-%d", i)), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
 	}
 	for i := range 2 {
-		w.parts = append(w.parts, w.runs(fmt.Sprintf("engine-%d", i), "berth",
-			[]string{"node", "--id", fmt.Sprintf("engine-%d", i), "--kind", "engine", "--capabilities", "report", "--driver", "sim", "--sim-delay", "500ms", "--slots", "2"},
+		w.parts = append(w.parts, w.runs(fmt.Sprintf("engine-%d", i), "berth-sim",
+			[]string{"node", "--id", fmt.Sprintf("engine-%d", i), "--kind", "engine", "--capabilities", "report", "--delay", "500ms", "--slots", "2"},
 			append(w.measured(fmt.Sprintf("engine-%d", i)), "BERTH_URL="+w.urls[i%2], "BERTH_TOKEN="+w.token("nodes", "node"))))
 	}
 	for i := range 3 {

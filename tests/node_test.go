@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -95,7 +96,7 @@ func translated(t *testing.T, run temporalclient.WorkflowRun) string {
 	return out.Text
 }
 
-// startNode runs `berth node` for the pair en-es.
+// startNode runs `berth node` for the pair en-es, or without a driver a simulated node.
 func (f *fleetStack) startNode(id string, args ...string) *process {
 	f.tb.Helper()
 	return f.startNodeOf("translate", id, append([]string{"--capabilities", "translate:en-es"}, args...)...)
@@ -103,7 +104,11 @@ func (f *fleetStack) startNode(id string, args ...string) *process {
 
 func (f *fleetStack) startNodeOf(kind, id string, args ...string) *process {
 	f.tb.Helper()
-	return f.start("berth", append([]string{"node", "--id", id, "--kind", kind}, args...), f.nodeSettings())
+	program := "berth"
+	if !slices.Contains(args, "--driver") {
+		program = "berth-sim"
+	}
+	return f.start(program, append([]string{"node", "--id", id, "--kind", kind}, args...), f.nodeSettings())
 }
 
 func (f *fleetStack) nodeSettings() []string {
@@ -181,10 +186,10 @@ func TestNode_DriversAndShutdowns_JobsEndAsDocumented(t *testing.T) {
 	cut := f.startNode("cut", "--driver", "exec", "--exec", gates["cut"].command(), "--drain", "1500ms")
 	killed := f.startNode("killed", "--driver", "exec", "--exec", `exec `+`sh -c 'echo $$ $$ >>`+string(gates["killed"])+`.pids; exec sleep 600'`)
 	f.startNode("cancelled", "--driver", "exec", "--exec", gates["cancelled"].command())
-	earlier := f.startNode("contested", "--driver", "sim")
-	f.startNodeOf("engine", "engine", "--driver", "sim", "--capabilities", "report")
+	earlier := f.startNode("contested")
+	f.startNodeOf("engine", "engine", "--capabilities", "report")
 	f.registered(t, "contested")
-	f.startNode("contested", "--driver", "sim")
+	f.startNode("contested")
 
 	t.Run("translates with a command", func(t *testing.T) {
 		t.Parallel()
@@ -308,7 +313,7 @@ func TestNode_APIUnavailable_ContinuesAndReregisters(t *testing.T) {
 	t.Parallel()
 	f := newFleetStack(t)
 	f.api.kill()
-	node := f.startNode("n1", "--driver", "sim")
+	node := f.startNode("n1")
 	require.Eventually(t, func() bool { return strings.Contains(string(node.output()), "call=register") }, maxWait, 10*time.Millisecond)
 	f.startAPI()
 	before := f.registered(t, "n1")
@@ -354,18 +359,17 @@ func TestNode_RegistersAgain_LongJobFinishes(t *testing.T) {
 func TestNode_InvalidSettings_AreNamed(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"--exec: the exec driver needs a command":               {"--driver", "exec"},
-		`--http-url: invalid http or https URL (hidden)`:        {"--driver", "http", "--http-url", "nowhere"},
-		"--model: required with --http-openai":                  {"--driver", "http", "--http-url", "http://x", "--http-openai"},
-		"a chat model cannot run executors":                     {"--driver", "http", "--http-url", "http://x", "--http-openai", "--model", "m", "--kind", "engine"},
-		"--slots must be 1 or more":                             {"--driver", "sim", "--slots", "0"},
-		"--drain must be above 0":                               {"--driver", "sim", "--drain", "0s"},
-		"--sim-delay and --sim-fail-every must not be negative": {"--driver", "sim", "--sim-delay=-1s"},
-		"capabilities": {"--driver", "sim", "--capabilities", "translate:en"},
-		"nodeId":       {"--driver", "sim", "--capabilities", "translate:en-es", "--id", "n 1"},
-		"--capabilities: at least one is required":      {"--driver", "sim"},
-		`--api (BERTH_URL): invalid URL (hidden)`:       {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "not-a-url"},
-		`--api (BERTH_URL): invalid URL localhost:8080`: {"--driver", "sim", "--capabilities", "translate:en-es", "--api", "localhost:8080"},
+		"--exec: the exec driver needs a command":        {"--driver", "exec"},
+		`--http-url: invalid http or https URL (hidden)`: {"--driver", "http", "--http-url", "nowhere"},
+		"--model: required with --http-openai":           {"--driver", "http", "--http-url", "http://x", "--http-openai"},
+		"a chat model cannot run executors":              {"--driver", "http", "--http-url", "http://x", "--http-openai", "--model", "m", "--kind", "engine"},
+		"--slots must be 1 or more":                      {"--driver", "exec", "--exec", "cat", "--slots", "0"},
+		"--drain must be above 0":                        {"--driver", "exec", "--exec", "cat", "--drain", "0s"},
+		"capabilities":                                   {"--driver", "exec", "--exec", "cat", "--capabilities", "translate:en"},
+		"nodeId":                                         {"--driver", "exec", "--exec", "cat", "--capabilities", "translate:en-es", "--id", "n 1"},
+		"--capabilities: at least one is required":       {"--driver", "exec", "--exec", "cat"},
+		`--api (BERTH_URL): invalid URL (hidden)`:        {"--driver", "exec", "--exec", "cat", "--capabilities", "translate:en-es", "--api", "not-a-url"},
+		`--api (BERTH_URL): invalid URL localhost:8080`:  {"--driver", "exec", "--exec", "cat", "--capabilities", "translate:en-es", "--api", "localhost:8080"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 		cmd := exec.CommandContext(ctx, filepath.Join("..", "bin", "berth"), append([]string{"node", "--token", "x", "--id", "n1"}, args...)...)

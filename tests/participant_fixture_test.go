@@ -71,7 +71,7 @@ func (s *stack) mediaUnit(id string, slots int, args ...func(*mediaUnit) []strin
 	require.NoError(s.tb, err)
 	s.tb.Cleanup(u.rooms.Close)
 	flags := []string{
-		"media", "--id", id, "--slots", fmt.Sprint(slots), "--driver", "livekit", "--livekit-url", u.url("http"),
+		"media", "--id", id, "--slots", fmt.Sprint(slots), "--livekit-url", u.url("http"),
 		"--livekit-key", u.key, "--livekit-secret", u.secret,
 	}
 	for _, more := range args {

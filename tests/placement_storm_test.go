@@ -266,7 +266,7 @@ func TestPlacement_UnitsKilled_RecoveriesAreSpread(t *testing.T) {
 	add := func(n int) {
 		for range n {
 			id := fmt.Sprintf("u%d", len(units)+1)
-			units[id] = s.media(id, slots, "--sim-delay", "1s")
+			units[id] = s.media(id, slots, "--delay", "1s")
 		}
 	}
 	add(3)

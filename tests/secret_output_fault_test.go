@@ -32,7 +32,7 @@ func TestSecrets_PlantedInOneSetting_AppearInNoOutput(t *testing.T) { // FI1
 				bin, args := "berth", []string{"api"}
 				switch {
 				case strings.HasPrefix(p.env, "LIVEKIT"):
-					args = []string{"media", "--id=u", "--driver=livekit", "--livekit-key=k"}
+					args = []string{"media", "--id=u", "--livekit-key=k"}
 				case strings.HasPrefix(p.env, "BERTH_NODE"), p.env == "BERTH_TOKEN", p.env == "BERTH_URL":
 					args = []string{"node", "--id=n", "--driver=http", "--capabilities=translate:en-es", "--http-url=http://127.0.0.1:1"}
 				case p.env == "BERTH_TEMPORAL_DATABASE":

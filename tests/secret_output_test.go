@@ -192,7 +192,7 @@ var commandsOfSecrets = [][]string{
 	{"rollout", "status"},
 	{"node", "--id=n", "--driver=http", "--capabilities=translate:en-es", "--http-url=http://127.0.0.1:1"},
 	{"node", "list"},
-	{"media", "--id=u", "--driver=livekit", "--livekit-key=k"},
+	{"media", "--id=u", "--livekit-key=k"},
 	{"health"},
 	{"turn"},
 	{"--help"},

@@ -116,7 +116,7 @@ func TestPool_GPUWeighted_IdleGPUPreferred(t *testing.T) {
 			tool := "#!/bin/sh\necho " + usage + "\n"
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(tool), 0o700)) //nolint:gosec // a program
 		}
-		s.start("berth", []string{"node", "--id", id, "--capabilities", enES, "--driver", "sim", "--slots", "50"}, append([]string{
+		s.start("berth-sim", []string{"node", "--id", id, "--capabilities", enES, "--slots", "50"}, append([]string{
 			"BERTH_URL=http://" + s.httpAddr, "BERTH_TOKEN=" + s.token("nodes", "node"), "PATH=" + dir + ":/usr/bin:/bin",
 		}, s.settings...))
 		s.awaitNode(id)

@@ -19,7 +19,7 @@ func TestTurn_NodeDies_JobRunsElsewhereOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
-			nodes := map[string]*process{"n1": s.translator("n1", "--sim-delay", "1s"), "n2": s.translator("n2", "--sim-delay", "1s")}
+			nodes := map[string]*process{"n1": s.translator("n1", "--delay", "1s"), "n2": s.translator("n2", "--delay", "1s")}
 			c := s.session("alice", "s1")
 			first := c.submit("", 0, "")
 			c.await(first.TurnID, berth.EventTranslation)

@@ -24,9 +24,9 @@ import (
 	"berth/workflows"
 )
 
-// wrongClock builds berth with a standard library whose time.Now is wrong by BERTH_TEST_CLOCK. The monotonic clock, and so
+// wrongClock builds berth and its simulators with a standard library whose time.Now is wrong by BERTH_TEST_CLOCK. The monotonic clock, and so
 // every timer, is correct, as on a machine whose wall clock is set wrong.
-func wrongClock(t *testing.T) (program string) {
+func wrongClock(t *testing.T) (programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -64,24 +64,27 @@ func shifted(sec, mono int64) int64 {
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
-	program = filepath.Join(dir, "berth")
 	began := time.Now()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "../cmd/berth").CombinedOutput()
-	require.NoError(t, err, string(out))
+	programs = map[string]string{}
+	for name, source := range map[string][2]string{"berth": {"..", "./cmd/berth"}, "berth-sim": {"../dev", "./sim"}} {
+		programs[name] = filepath.Join(dir, name)
+		out, err := exec.CommandContext(t.Context(), "go", "build", "-C", source[0], "-trimpath", "-overlay", filepath.Join(dir, "overlay.json"), "-o", programs[name], source[1]).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
 	t.Logf("built in %s", time.Since(began).Round(time.Second))
-	return program
+	return programs
 }
 
 // P9: API, worker and node with clocks five minutes off, or jumping by ten. Slots are held by Redis's clock,
 // only the unresponsive node is declared dead, and turns, executions and leases end.
 func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
-	program := wrongClock(t)
+	programs := wrongClock(t)
 	for _, clock := range []string{"ahead", "behind", "jumping"} {
 		t.Run(clock, func(t *testing.T) {
 			t.Parallel()
-			s := newStack(t, with("TURN_TIMEOUT_MS=3000", "BERTH_TEST_CLOCK="+clock), func(s *stack) { s.programs = map[string]string{"berth": program} })
+			s := newStack(t, with("TURN_TIMEOUT_MS=3000", "BERTH_TEST_CLOCK="+clock), func(s *stack) { s.programs = programs })
 			s.setTimes(berth.NodeTranslate, 500, 3000, 6000)
-			translator := s.translator("shifted", "--sim-delay", "2500ms", "--slots", "1")
+			translator := s.translator("shifted", "--delay", "2500ms", "--slots", "1")
 			scripts := lua.New(s.redis(), lua.Keys{})
 			s.afterGrace(scripts)
 

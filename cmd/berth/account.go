@@ -11,6 +11,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 )
 
 type accountCommands struct {
@@ -20,8 +21,8 @@ type accountCommands struct {
 }
 
 type accountShow struct {
-	server `embed:""`
-	User   string `arg:"" optional:"" help:"User id; operators may name any user. Default: the token's user."`
+	agent.Server `embed:""`
+	User         string `arg:"" optional:"" help:"User id; operators may name any user. Default: the token's user."`
 }
 
 // Run prints the account.
@@ -54,11 +55,11 @@ func printAccount(a client.Account) {
 }
 
 type accountCredit struct {
-	server `embed:""`
-	User   idArg  `arg:"" help:"User id."`
-	Amount int64  `arg:"" help:"Credits to add. To remove credits: -- -5."`
-	Reason string `help:"State the reason, which the user sees." required:""`
-	Key    string `help:"Use this idempotency key: repeated commands with the same key add the credits once. Default: a new one." name:"key"`
+	agent.Server `embed:""`
+	User         idArg  `arg:"" help:"User id."`
+	Amount       int64  `arg:"" help:"Credits to add. To remove credits: -- -5."`
+	Reason       string `help:"State the reason, which the user sees." required:""`
+	Key          string `help:"Use this idempotency key: repeated commands with the same key add the credits once. Default: a new one." name:"key"`
 }
 
 // Run changes the balance and prints it.
@@ -79,10 +80,10 @@ func (c *accountCredit) Run(ctx context.Context, api *client.Client) error {
 }
 
 type accountEntries struct {
-	server `embed:""`
-	User   string `arg:"" optional:"" help:"User id; operators may name any user. Default: the token's user."`
-	Limit  int    `help:"Maximum number of entries." default:"50"`
-	Cursor string `help:"Continue a list after the page that printed this cursor."`
+	agent.Server `embed:""`
+	User         string `arg:"" optional:"" help:"User id; operators may name any user. Default: the token's user."`
+	Limit        int    `help:"Maximum number of entries." default:"50"`
+	Cursor       string `help:"Continue a list after the page that printed this cursor."`
 }
 
 // Run prints the entries as a table.

@@ -16,6 +16,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 )
 
 type conferenceCommands struct {
@@ -27,16 +28,16 @@ type conferenceCommands struct {
 }
 
 type conferenceCreate struct {
-	server      `embed:""`
-	Number      string        `arg:"" optional:"" help:"Use this number, in international form without the plus. Default: a free number."`
-	For         time.Duration `help:"End it after this time." default:"30m"`
-	Until       timeFlag      `help:"End it at this time instead of after --for: 2006-01-02T15:04:05Z." placeholder:"TIME"`
-	Title       string        `help:"Set the title."`
-	Max         int           `help:"Limit the number of participants; 0 means no limit."`
-	Zone        string        `help:"Use only units of this zone."`
-	Recoverable bool          `help:"Recover it after its unit is lost." default:"true" negatable:""`
-	Metadata    jsonFlag      `help:"Store this JSON with it." placeholder:"JSON"`
-	Watch       bool          `help:"Follow it after it was created."`
+	agent.Server `embed:""`
+	Number       string        `arg:"" optional:"" help:"Use this number, in international form without the plus. Default: a free number."`
+	For          time.Duration `help:"End it after this time." default:"30m"`
+	Until        timeFlag      `help:"End it at this time instead of after --for: 2006-01-02T15:04:05Z." placeholder:"TIME"`
+	Title        string        `help:"Set the title."`
+	Max          int           `help:"Limit the number of participants; 0 means no limit."`
+	Zone         string        `help:"Use only units of this zone."`
+	Recoverable  bool          `help:"Recover it after its unit is lost." default:"true" negatable:""`
+	Metadata     jsonFlag      `help:"Store this JSON with it." placeholder:"JSON"`
+	Watch        bool          `help:"Follow it after it was created."`
 }
 
 // Run opens the conference and prints its number.
@@ -61,10 +62,10 @@ func (c *conferenceCreate) Run(ctx context.Context, api *client.Client) error {
 }
 
 type conferenceList struct {
-	server `embed:""`
-	Status berth.ConferenceStatus `help:"List only conferences of this status: ${conference_statuses}." enum:",${conference_statuses}" default:""`
-	Unit   string                 `help:"List only conferences on this unit."`
-	Limit  int                    `help:"Maximum number of results." default:"50"`
+	agent.Server `embed:""`
+	Status       berth.ConferenceStatus `help:"List only conferences of this status: ${conference_statuses}." enum:",${conference_statuses}" default:""`
+	Unit         string                 `help:"List only conferences on this unit."`
+	Limit        int                    `help:"Maximum number of results." default:"50"`
 }
 
 // Run prints the caller's conferences, or those of all users with a token of scope operator.
@@ -93,9 +94,9 @@ func (c *conferenceList) Run(ctx context.Context, api *client.Client) error {
 }
 
 type conferenceGet struct {
-	server `embed:""`
-	Number idArg  `arg:"" help:"Number of the conference."`
-	ID     string `help:"Print an earlier conference of this number." name:"id"`
+	agent.Server `embed:""`
+	Number       idArg  `arg:"" help:"Number of the conference."`
+	ID           string `help:"Print an earlier conference of this number." name:"id"`
 }
 
 // Run prints the conference as JSON.
@@ -113,8 +114,8 @@ func (c *conferenceGet) Run(ctx context.Context, api *client.Client) error {
 }
 
 type conferenceEnd struct {
-	server `embed:""`
-	Number idArg `arg:"" help:"Number of the conference."`
+	agent.Server `embed:""`
+	Number       idArg `arg:"" help:"Number of the conference."`
 }
 
 // Run ends the conference in any state.
@@ -130,8 +131,8 @@ func (c *conferenceEnd) Run(ctx context.Context, api *client.Client) error {
 }
 
 type conferenceWatch struct {
-	server `embed:""`
-	Number idArg `arg:"" help:"Number of the conference."`
+	agent.Server `embed:""`
+	Number       idArg `arg:"" help:"Number of the conference."`
 }
 
 // Run follows the conference to its end.

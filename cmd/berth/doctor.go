@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"berth/internal/agent"
 	"berth/internal/devserver"
 	"berth/internal/doctor"
 	"berth/internal/redisconn"
@@ -57,7 +58,7 @@ const defaultRedisAddr = "127.0.0.1:6379"
 // finding then.
 func (c *doctorCommand) development() []doctor.Finding {
 	ready, err := devserver.Running(c.DataDir)
-	if err != nil || c.Redis.Addr != defaultRedisAddr || c.Temporal.Addr != defaultTemporalAddr || !c.Database.IsDefault() {
+	if err != nil || c.Redis.Addr != defaultRedisAddr || c.Temporal.Addr != agent.DefaultTemporalAddr || !c.Database.IsDefault() {
 		return nil
 	}
 	c.Redis.Addr = cmp.Or(secret.Address(ready.RedisAddr), c.Redis.Addr)

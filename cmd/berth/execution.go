@@ -12,6 +12,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 	"berth/internal/pause"
 )
 
@@ -24,14 +25,14 @@ type executionCommands struct {
 }
 
 type executionSubmit struct {
-	server   `embed:""`
-	Executor string        `arg:"" help:"Executor to run: a capability of the node."`
-	Input    jsonFlag      `help:"Input of the executor." placeholder:"JSON"`
-	ID       string        `help:"Use this id; a retry with it is idempotent. Default: a new one." name:"id"`
-	Pool     string        `help:"Run on a node of this pool. Default: every node with the executor."`
-	Timeout  time.Duration `help:"Limit one attempt to this time." default:"5m"`
-	Deadline time.Duration `help:"Limit all attempts and the wait for a node to this time." default:"15m"`
-	Watch    bool          `help:"Follow it to its end."`
+	agent.Server `embed:""`
+	Executor     string        `arg:"" help:"Executor to run: a capability of the node."`
+	Input        jsonFlag      `help:"Input of the executor." placeholder:"JSON"`
+	ID           string        `help:"Use this id; a retry with it is idempotent. Default: a new one." name:"id"`
+	Pool         string        `help:"Run on a node of this pool. Default: every node with the executor."`
+	Timeout      time.Duration `help:"Limit one attempt to this time." default:"5m"`
+	Deadline     time.Duration `help:"Limit all attempts and the wait for a node to this time." default:"15m"`
+	Watch        bool          `help:"Follow it to its end."`
 }
 
 // Run submits the execution and prints its id.
@@ -51,10 +52,10 @@ func (c *executionSubmit) Run(ctx context.Context, api *client.Client) error {
 }
 
 type executionList struct {
-	server `embed:""`
-	User   string                `help:"List only executions of this user."`
-	Status berth.ExecutionStatus `help:"List only executions of this status: ${enum}." enum:",waiting,running,completed,failed,cancelled" default:""`
-	Limit  int                   `help:"Maximum number of results." default:"50"`
+	agent.Server `embed:""`
+	User         string                `help:"List only executions of this user."`
+	Status       berth.ExecutionStatus `help:"List only executions of this status: ${enum}." enum:",waiting,running,completed,failed,cancelled" default:""`
+	Limit        int                   `help:"Maximum number of results." default:"50"`
 }
 
 // Run prints the executions as a table.
@@ -76,8 +77,8 @@ func (c *executionList) Run(ctx context.Context, api *client.Client) error {
 
 // executionName is the argument of the commands about one execution.
 type executionName struct {
-	server `embed:""`
-	ID     idArg `arg:"" help:"Id of the execution."`
+	agent.Server `embed:""`
+	ID           idArg `arg:"" help:"Id of the execution."`
 }
 
 type executionShow struct{ executionName }

@@ -7,10 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
+	"berth/internal/agent"
 	"berth/internal/secret"
 	"berth/internal/setting"
 	"berth/internal/telemetry"
@@ -53,7 +53,7 @@ func (c *healthCommand) Run(ctx context.Context) error {
 // target returns the URL to check, and the name of the setting it comes from.
 func (c *healthCommand) target() (target, name string, err error) {
 	if c.URL != "" {
-		if !validURL(c.URL) {
+		if !agent.ValidURL(c.URL) {
 			return "", "", fmt.Errorf("invalid URL %s: it must start with http:// or https://, such as http://127.0.0.1:9464/readyz; "+
 				"use --metrics-addr (BERTH_METRICS_ADDR) for host:port", secret.Address(c.URL))
 		}
@@ -71,10 +71,4 @@ func (c *healthCommand) target() (target, name string, err error) {
 		host = "127.0.0.1"
 	}
 	return "http://" + net.JoinHostPort(host, port) + "/readyz", name, nil
-}
-
-// validURL reports whether s is an absolute URL of HTTP without credentials and parameters.
-func validURL(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }

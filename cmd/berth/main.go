@@ -9,13 +9,13 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"berth"
+	"berth/internal/agent"
 	"berth/internal/config"
 	"berth/internal/identity"
 	"berth/internal/node"
@@ -31,7 +31,7 @@ type commands struct {
 	API        apiCommand         `cmd:"" name:"api" help:"Serve the HTTP API and the page."`
 	Worker     workerCommand      `cmd:"" help:"Run workflows and activities from task queues."`
 	Node       nodeCommands       `cmd:"" help:"Run a node agent; list, cordon and drain nodes."`
-	Media      mediaCommand       `cmd:"" help:"Run a media unit agent: keep conferences on a media server."`
+	Media      mediaCommand       `cmd:"" help:"Run a media unit agent: keep conferences on a LiveKit server."`
 	Token      tokenCommand       `cmd:"" help:"Issue a bearer token."`
 	Task       taskCommands       `cmd:"" help:"Submit, watch, get, list and cancel tasks."`
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
@@ -148,10 +148,9 @@ func enums() kong.Vars {
 		"task_statuses":       join(berth.TaskStatuses()),
 		"locales":             join([]berth.Locale{berth.LocaleEN, berth.LocaleZH}),
 		"conference_statuses": join(berth.ConferenceStatuses()),
-		// A media unit has a command of its own.
-		"node_kinds": join(slices.DeleteFunc(berth.NodeKinds(), func(k berth.NodeKind) bool { return k == berth.NodeMedia })),
-		"drivers":    strings.Join(node.DriverNames(), ","),
-		"scopes":     strings.Join(identity.ScopeNames(), ","),
+		"node_kinds":          join(agent.NodeKinds()),
+		"drivers":             strings.Join(node.DriverNames(), ","),
+		"scopes":              strings.Join(identity.ScopeNames(), ","),
 	}
 }
 

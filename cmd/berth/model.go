@@ -9,6 +9,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 )
 
 type modelCommands struct {
@@ -19,7 +20,7 @@ type modelCommands struct {
 }
 
 type modelList struct {
-	server `embed:""`
+	agent.Server `embed:""`
 }
 
 // Run prints the models as a table.
@@ -80,7 +81,7 @@ func (n modelName) patch(ctx context.Context, api *client.Client, change map[str
 }
 
 type modelPause struct {
-	server `embed:""`
+	agent.Server `embed:""`
 	modelName
 	Reason string `help:"State the reason, which 'berth model list' shows."`
 }
@@ -91,7 +92,7 @@ func (c *modelPause) Run(ctx context.Context, api *client.Client) error {
 }
 
 type modelResume struct {
-	server `embed:""`
+	agent.Server `embed:""`
 	modelName
 }
 
@@ -101,7 +102,7 @@ func (c *modelResume) Run(ctx context.Context, api *client.Client) error {
 }
 
 type modelCap struct {
-	server `embed:""`
+	agent.Server `embed:""`
 	modelName
 	Cap   int  `arg:"" optional:"" help:"Maximum number of concurrent calls, over all processes."`
 	Reset bool `help:"Restore the value of the routing file."`

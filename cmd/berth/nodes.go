@@ -11,6 +11,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 )
 
 type nodeCommands struct {
@@ -24,10 +25,10 @@ type nodeCommands struct {
 }
 
 type nodeList struct {
-	server `embed:""`
-	Kind   berth.NodeKind  `help:"List only nodes of this kind: translate, media or engine."`
-	State  berth.NodeState `help:"List only nodes in this state: ready, suspect or dead."`
-	Pool   string          `help:"List only nodes of this pool."`
+	agent.Server `embed:""`
+	Kind         berth.NodeKind  `help:"List only nodes of this kind: translate, media or engine."`
+	State        berth.NodeState `help:"List only nodes in this state: ready, suspect or dead."`
+	Pool         string          `help:"List only nodes of this pool."`
 }
 
 // Run prints the nodes as a table.
@@ -61,8 +62,8 @@ func nodeOrders(cordoned bool, drainUntil time.Time) string {
 
 // nodeName is the argument of the commands about one node.
 type nodeName struct {
-	server `embed:""`
-	ID     idArg `arg:"" help:"Id of the node."`
+	agent.Server `embed:""`
+	ID           idArg `arg:"" help:"Id of the node."`
 }
 
 // print prints the orders for the node.

@@ -68,7 +68,7 @@ func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
 func TestNode_FlagsWithoutSubcommand_RunTheAgent(t *testing.T) { // FP6
 	t.Parallel()
 	for _, args := range [][]string{
-		{"node", "--id", "n", "--capabilities", "translate:en-es", "--driver", "sim"}, {"node", "run", "--id", "n", "--driver", "sim"},
+		{"node", "--id", "n", "--capabilities", "translate:en-es", "--driver", "exec"}, {"node", "run", "--id", "n", "--driver", "exec"},
 	} {
 		var cmd commands
 		k, err := kong.New(&cmd, enums())

@@ -12,6 +12,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 )
 
 type poolCommands struct {
@@ -35,7 +36,7 @@ func printJSON(v any, err error) error {
 }
 
 type poolList struct {
-	server `embed:""`
+	agent.Server `embed:""`
 }
 
 // Run prints the pools as a table.
@@ -57,8 +58,8 @@ func (c *poolList) Run(ctx context.Context, api *client.Client) error {
 
 // poolName is the argument of the commands about one pool.
 type poolName struct {
-	server `embed:""`
-	ID     idArg `arg:"" help:"Id of the pool."`
+	agent.Server `embed:""`
+	ID           idArg `arg:"" help:"Id of the pool."`
 }
 
 type poolShow struct{ poolName }

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"berth/client"
+	"berth/internal/agent"
 )
 
 type queueCommands struct {
@@ -14,7 +15,7 @@ type queueCommands struct {
 }
 
 type queueList struct {
-	server `embed:""`
+	agent.Server `embed:""`
 }
 
 // Run prints the models of each queue as a table.

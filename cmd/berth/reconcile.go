@@ -11,13 +11,14 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 	"berth/internal/pause"
 )
 
 type reconcileCommand struct {
-	server `embed:""`
-	DryRun bool `help:"Only report what would be repaired."`
-	Last   bool `help:"Print the rules and the last passes without starting one."`
+	agent.Server `embed:""`
+	DryRun       bool `help:"Only report what would be repaired."`
+	Last         bool `help:"Print the rules and the last passes without starting one."`
 }
 
 const (

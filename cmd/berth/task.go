@@ -15,6 +15,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 	"berth/internal/extract"
 )
 
@@ -27,16 +28,16 @@ type taskCommands struct {
 }
 
 type taskSubmit struct {
-	server   `embed:""`
-	Template berth.Template `help:"Use this template: ${enum}." enum:"${templates}" required:""`
-	Locale   berth.Locale   `help:"Answer in this language: ${enum}." enum:"${locales}" default:"en"`
-	Service  string         `help:"Account the task to this service." default:"career"`
-	ID       string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
-	Resume   string         `help:"Read the résumé from this file: text or a document such as PDF, DOCX, ODT or HTML; for the summary of a résumé also an image." type:"existingfile"`
-	Job      string         `help:"Read the posting from this file: text, a document such as PDF, DOCX, ODT, HTML or mail, or an image." type:"existingfile"`
-	Detailed string         `help:"Read the detailed résumé from this file: text or a document such as PDF, DOCX, ODT or HTML." type:"existingfile"`
-	Notes    string         `help:"Add notes for the model."`
-	Watch    bool           `help:"Follow the task after it was submitted."`
+	agent.Server `embed:""`
+	Template     berth.Template `help:"Use this template: ${enum}." enum:"${templates}" required:""`
+	Locale       berth.Locale   `help:"Answer in this language: ${enum}." enum:"${locales}" default:"en"`
+	Service      string         `help:"Account the task to this service." default:"career"`
+	ID           string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
+	Resume       string         `help:"Read the résumé from this file: text or a document such as PDF, DOCX, ODT or HTML; for the summary of a résumé also an image." type:"existingfile"`
+	Job          string         `help:"Read the posting from this file: text, a document such as PDF, DOCX, ODT, HTML or mail, or an image." type:"existingfile"`
+	Detailed     string         `help:"Read the detailed résumé from this file: text or a document such as PDF, DOCX, ODT or HTML." type:"existingfile"`
+	Notes        string         `help:"Add notes for the model."`
+	Watch        bool           `help:"Follow the task after it was submitted."`
 }
 
 // Run uploads the files, submits the task and prints its id.
@@ -122,7 +123,7 @@ type oneTask struct {
 }
 
 type taskWatch struct {
-	server `embed:""`
+	agent.Server `embed:""`
 	oneTask
 }
 
@@ -257,7 +258,7 @@ func printable(s string) string {
 }
 
 type taskGet struct {
-	server `embed:""`
+	agent.Server `embed:""`
 	oneTask
 }
 
@@ -276,15 +277,15 @@ func (c *taskGet) Run(ctx context.Context, api *client.Client) error {
 }
 
 type taskList struct {
-	server   `embed:""`
-	User     string           `help:"List the tasks of this user, for operators. Default: the token's user."`
-	Status   berth.TaskStatus `help:"List tasks with this status: ${task_statuses}." enum:",${task_statuses}" default:""`
-	Template berth.Template   `help:"List tasks of this template: ${templates}." enum:",${templates}" default:""`
-	Since    time.Duration    `help:"List tasks accepted within this time, such as 24h."`
-	From     timeFlag         `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z." placeholder:"TIME"`
-	To       timeFlag         `help:"List tasks accepted before this time." placeholder:"TIME"`
-	Limit    int              `help:"Maximum number of tasks." default:"20"`
-	Cursor   string           `help:"Continue a list after the page that printed this cursor."`
+	agent.Server `embed:""`
+	User         string           `help:"List the tasks of this user, for operators. Default: the token's user."`
+	Status       berth.TaskStatus `help:"List tasks with this status: ${task_statuses}." enum:",${task_statuses}" default:""`
+	Template     berth.Template   `help:"List tasks of this template: ${templates}." enum:",${templates}" default:""`
+	Since        time.Duration    `help:"List tasks accepted within this time, such as 24h."`
+	From         timeFlag         `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z." placeholder:"TIME"`
+	To           timeFlag         `help:"List tasks accepted before this time." placeholder:"TIME"`
+	Limit        int              `help:"Maximum number of tasks." default:"20"`
+	Cursor       string           `help:"Continue a list after the page that printed this cursor."`
 }
 
 // Run prints the tasks as a table.
@@ -331,7 +332,7 @@ func printTasks(out io.Writer, tasks []client.Task) error {
 }
 
 type taskCancel struct {
-	server `embed:""`
+	agent.Server `embed:""`
 	oneTask
 }
 

@@ -16,16 +16,17 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/agent"
 	"berth/internal/pause"
 )
 
 type turnCommand struct {
-	server  `embed:""`
-	Session string `help:"Use this session. Default: a new one." name:"session"`
-	From    string `help:"Translate from this language." default:"en"`
-	To      string `help:"Translate to this language." default:"es"`
-	Speaker string `help:"Set the speaker of the segments." default:"me"`
-	Tenant  string `help:"Set the tenant of the session."`
+	agent.Server `embed:""`
+	Session      string `help:"Use this session. Default: a new one." name:"session"`
+	From         string `help:"Translate from this language." default:"en"`
+	To           string `help:"Translate to this language." default:"es"`
+	Speaker      string `help:"Set the speaker of the segments." default:"me"`
+	Tenant       string `help:"Set the tenant of the session."`
 
 	Wait time.Duration `help:"Fail when no node accepts a segment for this long." default:"1m"`
 }

@@ -1,4 +1,4 @@
-// Command berth-sim serves the model simulator, for deployments that have no key of a provider yet.
+// Command berth-sim simulates what berth dispatches to, for demonstrations, tests and deployments that have no key of a provider yet.
 package main
 
 import (
@@ -20,6 +20,8 @@ var version = "dev"
 
 type commands struct {
 	Model   modelCommand     `cmd:"" help:"Serve the simulated model (OpenAI chat-completions protocol)."`
+	Node    nodeCommand      `cmd:"" help:"Run a node that translates a few words, or returns the input of its executors."`
+	Media   mediaCommand     `cmd:"" help:"Run a media unit whose media server is in memory, with faults on demand."`
 	Version kong.VersionFlag `help:"Print the version."`
 }
 
@@ -48,7 +50,7 @@ func main() {
 		kong.Description("Simulate what berth dispatches to, for demonstrations and tests."),
 		kong.ShortUsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"version": version}, config.Clean(),
+		kong.Vars{"version": version, "node_kinds": nodeKinds()}, config.Clean(),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
 	if err != nil {

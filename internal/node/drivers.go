@@ -25,7 +25,6 @@ type DriverFlags struct {
 	Driver    string `help:"Driver that runs the jobs: ${enum}." enum:"${drivers}" required:""`
 	ExecFlags `embed:""`
 	HTTPFlags `embed:""`
-	SimFlags  `embed:""`
 }
 
 // driverContext is what a driver may use besides its own flags.
@@ -39,7 +38,6 @@ type driverContext struct {
 var drivers = map[string]func(driverContext) (Driver, error){
 	"exec": newExecDriver,
 	"http": newHTTPDriver,
-	"sim":  newSimDriver,
 }
 
 // DriverNames returns the valid values of --driver, sorted.

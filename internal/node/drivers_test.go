@@ -12,13 +12,13 @@ import (
 
 func TestNewDriver_ValidFlags_ReturnsTheChosenDriver(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]Driver{"exec": &Exec{}, "http": &HTTP{}, "sim": &Sim{}} {
+	for name, want := range map[string]Driver{"exec": &Exec{}, "http": &HTTP{}} {
 		f := DriverFlags{Driver: name, ExecFlags: ExecFlags{Exec: "cat"}, HTTPFlags: HTTPFlags{HTTPURL: "http://127.0.0.1:1"}}
 		d, err := NewDriver(f, berth.NodeSpec{ID: "n"}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err, name)
 		require.IsType(t, want, d)
 	}
-	require.Equal(t, []string{"exec", "http", "sim"}, DriverNames())
+	require.Equal(t, []string{"exec", "http"}, DriverNames())
 }
 
 func TestNewDriver_WrongFlags_ErrorNamesTheFlag(t *testing.T) {
@@ -37,7 +37,6 @@ func TestNewDriver_WrongFlags_ErrorNamesTheFlag(t *testing.T) {
 		{DriverFlags{Driver: "http", HTTPFlags: HTTPFlags{HTTPURL: "x"}}, berth.NodeTranslate, "--http-url"},
 		{DriverFlags{Driver: "http", HTTPFlags: openAI}, berth.NodeTranslate, "--model"},
 		{DriverFlags{Driver: "http", HTTPFlags: withModel}, berth.NodeEngine, "--http-openai"},
-		{DriverFlags{Driver: "sim", SimFlags: SimFlags{SimFailEvery: -1}}, berth.NodeTranslate, "--sim-fail-every"},
 	} {
 		_, err := NewDriver(c.flags, berth.NodeSpec{ID: "n", Kind: c.kind}, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, c.want)

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -34,19 +33,6 @@ type SimOptions struct {
 	Delay time.Duration
 	// FailEvery fails every n-th job; 0 for none.
 	FailEvery int
-}
-
-// SimFlags configure the sim driver.
-type SimFlags struct {
-	SimDelay     time.Duration `help:"sim: time each job takes." name:"sim-delay"`
-	SimFailEvery int           `help:"sim: fail every n-th job; 0 for none." name:"sim-fail-every"`
-}
-
-func newSimDriver(c driverContext) (Driver, error) {
-	if c.SimDelay < 0 || c.SimFailEvery < 0 {
-		return nil, errors.New("--sim-delay and --sim-fail-every must not be negative")
-	}
-	return NewSim(c.spec.ID, SimOptions{Delay: c.SimDelay, FailEvery: c.SimFailEvery}), nil
 }
 
 // NewSim returns the driver of the node with that id.

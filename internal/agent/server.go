@@ -1,10 +1,13 @@
-package main
+// Package agent has what programs share that call berth's API from outside: how they find the API, its token and Temporal, and the
+// commands of nodes and media units without their drivers.
+package agent
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -32,8 +35,8 @@ const (
 	devTokenTTL = 365 * 24 * time.Hour
 )
 
-// server is the API that a terminal command calls.
-type server struct {
+// Server is the API that a terminal command calls.
+type Server struct {
 	URL   secret.Address `help:"Call the API at this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"url" env:"BERTH_URL" placeholder:"URL"`
 	Token secret.Text    `help:"Send this bearer token (see 'berth token'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
 
@@ -44,7 +47,7 @@ type server struct {
 
 // ProvideClient returns a client of the API that is set, or of the development server that runs in DataDir. kong passes it
 // to Run of the commands that embed s.
-func (s server) ProvideClient() (*client.Client, error) {
+func (s Server) ProvideClient() (*client.Client, error) {
 	t, err := s.target("--url")
 	if err != nil {
 		return nil, setting.Wrong(err)
@@ -70,7 +73,7 @@ func (t target) client() *client.Client {
 
 // target returns what is set, completed by the development server that runs in DataDir. urlFlag is the name of the
 // flag for URL in errors.
-func (s server) target(urlFlag string) (target, error) {
+func (s Server) target(urlFlag string) (target, error) {
 	token := secret.New("BERTH_TOKEN", string(s.Token), s.TokenFile)
 	if err := token.Validate(); err != nil {
 		return target{}, err
@@ -80,7 +83,7 @@ func (s server) target(urlFlag string) (target, error) {
 		t.file = token
 	}
 	t.token, _ = token.Read() // Validate has read it
-	if t.url != "" && !validURL(t.url) {
+	if t.url != "" && !ValidURL(t.url) {
 		return target{}, fmt.Errorf("%s (BERTH_URL): invalid URL %s; it must start with http:// or https:// and have no user, password and parameters", urlFlag, s.URL)
 	}
 	if t.url != "" && t.token != "" {
@@ -105,7 +108,7 @@ func (s server) target(urlFlag string) (target, error) {
 }
 
 // development returns the development server that runs in DataDir, with a token of all scopes.
-func (s server) development() (target, error) {
+func (s Server) development() (target, error) {
 	ready, err := devserver.Running(s.DataDir)
 	switch {
 	case errors.Is(err, devserver.ErrNone):
@@ -130,8 +133,8 @@ func (s server) development() (target, error) {
 	return target{url: "http://" + ready.HTTPAddr, token: token, temporal: ready.TemporalAddr}, nil
 }
 
-// agentServer is the API and the Temporal server of a node or media unit.
-type agentServer struct {
+// Connection is the API and the Temporal server of a node or media unit.
+type Connection struct {
 	URL       secret.Address  `help:"Register at the API with this URL. Default: the development server that runs in --data-dir, or http://127.0.0.1:8080 if a token is set." name:"api" aliases:"url" env:"BERTH_URL" placeholder:"URL"`
 	Token     secret.Text     `help:"Send this bearer token of scope node (see 'berth token --scopes node --node ID'). Default: a token for the development server that runs in --data-dir." env:"BERTH_TOKEN"`
 	TokenFile string          `help:"File with the bearer token, read again for every call." name:"token-file" env:"BERTH_TOKEN_FILE"`
@@ -141,28 +144,28 @@ type agentServer struct {
 	Telemetry config.Telemetry `embed:"" group:"Telemetry"`
 }
 
-// agentLog is the log of a node or media unit.
-type agentLog struct {
+// Log is the log of a node or media unit.
+type Log struct {
 	LogLevel  string `help:"Minimum log level: ${enum}." env:"BERTH_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
 	LogFormat string `help:"Log format: ${enum}." env:"BERTH_LOG_FORMAT" enum:"text,json" default:"text"`
 }
 
 // ProvideLogger returns the logger that kong passes to Run.
-func (l agentLog) ProvideLogger() (*slog.Logger, error) {
+func (l Log) ProvideLogger() (*slog.Logger, error) {
 	return telemetry.Logger(os.Stderr, l.LogLevel, l.LogFormat)
 }
 
-// defaultTemporalAddr is the default of --temporal-addr.
-const defaultTemporalAddr = "127.0.0.1:7233"
+// DefaultTemporalAddr is the default of --temporal-addr.
+const DefaultTemporalAddr = "127.0.0.1:7233"
 
 // client returns a client of the API. If that is a development server, Temporal is set to that server's frontend
 // unless it was set already.
-func (s *agentServer) client() (*client.Client, error) {
-	t, err := server{s.URL, s.Token, s.TokenFile, s.DataDir}.target("--api")
+func (s *Connection) client() (*client.Client, error) {
+	t, err := Server{s.URL, s.Token, s.TokenFile, s.DataDir}.target("--api")
 	if err != nil {
 		return nil, setting.Wrong(err)
 	}
-	if t.temporal != "" && s.Temporal.Addr == defaultTemporalAddr {
+	if t.temporal != "" && s.Temporal.Addr == DefaultTemporalAddr {
 		s.Temporal.Addr = t.temporal
 	}
 	return t.client(), nil
@@ -170,8 +173,8 @@ func (s *agentServer) client() (*client.Client, error) {
 
 // connect returns a client of Temporal, which need not be available. It starts the telemetry of an agent, and serves its health: whether
 // the API and Temporal respond.
-func (s *agentServer) connect(
-	ctx context.Context, role string, web *client.Client, logger *slog.Logger,
+func (s *Connection) connect(
+	ctx context.Context, role, version string, web *client.Client, logger *slog.Logger,
 ) (tc temporalclient.Client, stop func(), err error) {
 	tc, check, err := app.OpenTemporal(s.Temporal, nil, logger)
 	if err != nil {
@@ -191,4 +194,10 @@ func (s *agentServer) connect(
 		})
 	})
 	return tc, func() { cancel(); watch.Wait(); end(); tc.Close() }, nil
+}
+
+// ValidURL reports whether s is an absolute URL of HTTP without credentials and parameters.
+func ValidURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
