@@ -84,8 +84,8 @@ type Fleet interface {
 // Health is the state of this process and of its dependencies; *health.Probe is one.
 type Health interface{ Report() health.Report }
 
-// Signal connects participants of conferences to media units; *signal.Proxy is one, and documents the methods.
-type Signal interface {
+// Signalling connects participants of conferences to media units; *signalling.Proxy is one, and documents the methods.
+type Signalling interface {
 	Serve(w http.ResponseWriter, r *http.Request) error
 	Refuse(ctx context.Context, c berth.Conference) error
 	Direct(ctx context.Context, c berth.Conference, of identity.Participation) (address, token string, err error)
@@ -111,8 +111,8 @@ type Config struct {
 	Admission         Admission                 // of tasks; zero values are no limits
 	NumbersFrom       string                    // first number that is assigned to conferences: 8881000000
 	RecordWithin      time.Duration             // for how long sending a detail record is retried; 0 where none are sent
-	SignalURL         string                    // where participants connect; empty: the address of the request
-	SignalDirect      bool                      // participants connect to the media units, not to the signalling proxy
+	SignallingURL     string                    // where participants connect; empty: the address of the request
+	SignallingDirect  bool                      // participants connect to the media units, not to the signalling proxy
 	TaskQueues        []string                  // of Temporal, whose state operators see
 	ReconcileEvery    time.Duration             // between two passes of the reconciliation: 30 s
 	SignIn            SignIn                    // with which users of the page sign in; empty: by token only
@@ -122,19 +122,19 @@ type Config struct {
 
 // Deps are the dependencies of the API. All but Verifier and Clock are required.
 type Deps struct {
-	Starter   Starter
-	Ledger    *ledger.Ledger
-	Hub       Hub
-	Catalog   Catalog
-	Scripts   *lua.Scripts
-	Positions *waiting.Board
-	Fleet     Fleet
-	Health    Health
-	Signal    Signal
-	Config    Config
-	Logger    *slog.Logger
-	Verifier  identity.Verifier // nil: HS256 with Config.Secrets
-	Clock     func() time.Time
+	Starter    Starter
+	Ledger     *ledger.Ledger
+	Hub        Hub
+	Catalog    Catalog
+	Scripts    *lua.Scripts
+	Positions  *waiting.Board
+	Fleet      Fleet
+	Health     Health
+	Signalling Signalling
+	Config     Config
+	Logger     *slog.Logger
+	Verifier   identity.Verifier // nil: HS256 with Config.Secrets
+	Clock      func() time.Time
 }
 
 type server struct {
@@ -221,7 +221,7 @@ func New(d Deps) (*echo.Echo, error) {
 
 func newServer(d Deps) (*server, error) {
 	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil || d.Positions == nil ||
-		d.Fleet == nil || d.Health == nil || d.Signal == nil || d.Logger == nil {
+		d.Fleet == nil || d.Health == nil || d.Signalling == nil || d.Logger == nil {
 		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}
 	c := &d.Config
@@ -260,7 +260,7 @@ func newServer(d Deps) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.pagePolicy = consolePolicy(origin, c.SignalURL)
+	s.pagePolicy = consolePolicy(origin, c.SignallingURL)
 	s.placer = placement.New(d.Scripts, d.Fleet)
 	s.invited = identity.Participants{Secrets: c.Secrets, Clock: d.Clock}
 	s.tickets = identity.Tickets{Secrets: c.Secrets, TTL: c.TicketTTL, Clock: d.Clock}
@@ -306,7 +306,7 @@ var tags = []*huma.Tag{
 	{Name: "operations", Description: "State of the process and of the service"},
 	{Name: "pools", Description: "Pools of nodes, and which tenants use them"},
 	{Name: "sessions", Description: "Live translation: sessions, turns and their jobs"},
-	{Name: "signal", Description: "Connections of participants to media units"},
+	{Name: "signalling", Description: "Connections of participants to media units"},
 	{Name: "tasks", Description: "Language model tasks and their templates"},
 }
 

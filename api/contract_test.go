@@ -22,7 +22,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
-	"berth/internal/signal"
+	"berth/internal/signalling"
 	"berth/internal/stream"
 	"berth/internal/waiting"
 	"berth/lua"
@@ -38,7 +38,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	deps := api.Deps{
 		Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: catalog,
 		Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
-		Health: newReporter(), Signal: &signal.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
+		Health: newReporter(), Signalling: &signalling.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
@@ -155,7 +155,7 @@ func TestNew_InvalidConfig_Fails(t *testing.T) {
 		"no secret":                  func(d *api.Deps) { d.Config.Secrets = nil },
 		"short secret in production": func(d *api.Deps) { d.Config.Secrets, d.Config.Production = identity.Secrets{secret, "short"}, true },
 		"long-lived tickets":         func(d *api.Deps) { d.Config.TicketTTL = time.Minute },
-		"no signalling":              func(d *api.Deps) { d.Signal = nil },
+		"no signalling":              func(d *api.Deps) { d.Signalling = nil },
 		"no ledger":                  func(d *api.Deps) { d.Ledger = nil },
 		"no scripts":                 func(d *api.Deps) { d.Scripts = nil },
 		"no fleet":                   func(d *api.Deps) { d.Fleet = nil },
@@ -165,7 +165,7 @@ func TestNew_InvalidConfig_Fails(t *testing.T) {
 			deps := api.Deps{
 				Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
 				Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
-				Health: newReporter(), Signal: &signal.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
+				Health: newReporter(), Signalling: &signalling.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
 				Logger: slog.New(slog.DiscardHandler),
 			}
 			_, err := api.New(deps)
@@ -192,7 +192,7 @@ func TestServer_EveryResponse_HasSecurityHeaders(t *testing.T) {
 	page := h.do(h.request(http.MethodGet, "/", "", nil))
 	require.Contains(t, page.header.Get("Content-Security-Policy"), "connect-src 'self';")
 	require.Contains(t, page.header.Get("Permissions-Policy"), "camera=(self), microphone=(self), ")
-	h = newHarness(t, func(d *api.Deps) { d.Config.SignalURL = "wss://media.example:8443/berth" })
+	h = newHarness(t, func(d *api.Deps) { d.Config.SignallingURL = "wss://media.example:8443/berth" })
 	page = h.do(h.request(http.MethodGet, "/", "", nil))
 	require.Contains(t, page.header.Get("Content-Security-Policy"), "connect-src 'self' wss://media.example:8443 https://media.example:8443;")
 }

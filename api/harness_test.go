@@ -31,7 +31,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
-	"berth/internal/signal"
+	"berth/internal/signalling"
 	"berth/internal/stream"
 	"berth/internal/testledger"
 	"berth/internal/testredis"
@@ -132,15 +132,15 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 		require.NoError(t, h.client.ZAdd(ctx, h.scripts.Keys().Pollers(), redis.Z{Score: float64(until), Member: queue}).Err())
 	}
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
-	keys, err := signal.NewKeys("", logger)
+	keys, err := signalling.NewKeys("", logger)
 	require.NoError(t, err)
-	proxy := signal.New(signal.Options{
+	proxy := signalling.New(signalling.Options{
 		Ledger: h.ledger, Nodes: h.scripts, Fleet: h.fleet, Redis: h.scripts, Channel: h.scripts.Keys().ConferenceUpdated(),
 		Tokens: identity.Participants{Secrets: identity.Secrets{secret}}, Keys: keys, Hold: 100 * time.Millisecond, Logger: logger,
 	})
 	deps := api.Deps{
-		Signal:  proxy,
-		Starter: h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
+		Signalling: proxy,
+		Starter:    h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
 		Scripts: h.scripts, Positions: waiting.NewBoard(h.scripts, logger), Fleet: h.fleet, Health: h.health, Logger: logger,
 		Config: api.Config{
 			Secrets: identity.Secrets{secret}, HeartbeatInterval: 100 * time.Millisecond, Version: "test",

@@ -141,8 +141,8 @@ func (s *server) redeemLink(ctx context.Context, in *redeemInput) (*redeemOutput
 	if err != nil {
 		return nil, err
 	}
-	if s.Config.SignalDirect { // before the link is used, because a guest who cannot join yet will use it again
-		if _, _, err := s.Signal.Direct(ctx, c, identity.Participation{ConferenceID: c.ID, E164: c.E164}); err != nil {
+	if s.Config.SignallingDirect { // before the link is used, because a guest who cannot join yet will use it again
+		if _, _, err := s.Signalling.Direct(ctx, c, identity.Participation{ConferenceID: c.ID, E164: c.E164}); err != nil {
 			return nil, err
 		}
 	}
@@ -223,7 +223,7 @@ func (s *server) invitedTo(ctx context.Context, id string) (berth.Conference, er
 	if c.Status.Final() || c.Ending != "" {
 		return c, berth.Errorf(berth.CodeEnded, "the conference has ended")
 	}
-	return c, s.Signal.Refuse(ctx, c)
+	return c, s.Signalling.Refuse(ctx, c)
 }
 
 // notInvited returns the error of a secret that belongs to no link or guest.

@@ -92,7 +92,7 @@ func (s *server) addParticipant(ctx context.Context, in *addParticipantInput) (*
 	if err := p.Normalize(); err != nil {
 		return nil, err
 	}
-	if err := s.Signal.Refuse(ctx, c); err != nil {
+	if err := s.Signalling.Refuse(ctx, c); err != nil {
 		return nil, err
 	}
 	if p, err = s.Ledger.AddParticipant(ctx, p); err != nil {
@@ -106,11 +106,11 @@ func (s *server) join(ctx context.Context, c berth.Conference, p berth.Participa
 	of := identity.Participation{ConferenceID: c.ID, E164: c.E164, Identity: p.Identity, Name: p.Name, Role: p.Role}
 	out := &JoinView{
 		ConferenceID: c.ID, E164: c.E164, Title: c.Title, EndAt: c.EndAt, Identity: p.Identity, Role: p.Role, Epoch: c.Owner.Epoch,
-		Direct: s.Config.SignalDirect, URLFromRequest: !s.Config.SignalDirect && s.Config.SignalURL == "", URL: cmp.Or(s.Config.SignalURL, callOf(ctx).base),
+		Direct: s.Config.SignallingDirect, URLFromRequest: !s.Config.SignallingDirect && s.Config.SignallingURL == "", URL: cmp.Or(s.Config.SignallingURL, callOf(ctx).base),
 	}
 	var err error
 	if out.Direct {
-		out.URL, out.Token, err = s.Signal.Direct(ctx, c, of)
+		out.URL, out.Token, err = s.Signalling.Direct(ctx, c, of)
 	} else {
 		out.Token, err = s.invited.Issue(of)
 	}
@@ -155,7 +155,7 @@ func (s *server) removeParticipant(ctx context.Context, in *participantInput) (*
 	if c.Status.Final() {
 		return nil, nil
 	}
-	if err := s.Signal.Remove(ctx, c, in.Identity); err != nil {
+	if err := s.Signalling.Remove(ctx, c, in.Identity); err != nil {
 		s.log.WarnContext(ctx, "participant not removed on its unit", "conference", c.ID, "unit", c.Owner.NodeID, "error", err)
 		return nil, berth.Errorf(berth.CodeUnavailable, "the participant cannot join again, but its media unit did not confirm that it is disconnected; retry").
 			With(fmt.Errorf("remove participant: %w", err))

@@ -217,7 +217,7 @@ func TestParticipationEvents_Ticket_OpensReducedStreamOnly(t *testing.T) {
 // B9: without the proxy there are no routes of it, and participants wait for a unit.
 func TestParticipants_Direct_NeedUnit(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) { d.Config.SignalDirect = true })
+	h := newHarness(t, func(d *api.Deps) { d.Config.SignallingDirect = true })
 	h.conferenceOf("alice", numberOne)
 	a := h.call(http.MethodPost, "/v1/conferences/"+numberOne+"/participants", h.token("alice"), doc{"identity": "ann"})
 	require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))

@@ -35,7 +35,7 @@ type liveKit struct {
 // liveKitServers chooses ports and keys for the servers of the demo units, and writes their configurations and the file with their keys for
 // the API. It returns none when no LiveKit server is installed or when the keys of other units are set.
 func liveKitServers(o *options) (servers []*liveKit, err error) {
-	if o.liveKit = findLiveKit(o.LiveKit); o.liveKit == "" || !o.runs(partFleet) || o.Signal.Keys != "" {
+	if o.liveKit = findLiveKit(o.LiveKit); o.liveKit == "" || !o.runs(partFleet) || o.Signalling.Keys != "" {
 		return nil, nil
 	}
 	dir, err := filepath.Abs(filepath.Join(o.DataDir, "livekit"))
@@ -60,8 +60,8 @@ func liveKitServers(o *options) (servers []*liveKit, err error) {
 		fmt.Fprintf(&keys, "%s: %s\n", s.key, s.secret)
 		servers = append(servers, s)
 	}
-	o.Signal.Keys, o.Signal.Hosts = filepath.Join(dir, "keys"), append(o.Signal.Hosts, "127.0.0.1")
-	if err := os.WriteFile(o.Signal.Keys, []byte(keys.String()), 0o600); err != nil {
+	o.Signalling.Keys, o.Signalling.Hosts = filepath.Join(dir, "keys"), append(o.Signalling.Hosts, "127.0.0.1")
+	if err := os.WriteFile(o.Signalling.Keys, []byte(keys.String()), 0o600); err != nil {
 		return nil, fmt.Errorf("keys of LiveKit: %w", err)
 	}
 	return servers, nil

@@ -67,7 +67,7 @@ func (p planted) form(i int) string {
 
 // plantedSettings returns the settings of berth that can contain a secret: by their types.
 func plantedSettings() (all []planted) {
-	schemes := map[string]string{"BERTH_DATABASE": "postgres", "BERTH_REDIS_ADDR": "redis", "BERTH_SIGNAL_URL": "wss"}
+	schemes := map[string]string{"BERTH_DATABASE": "postgres", "BERTH_REDIS_ADDR": "redis", "BERTH_SIGNALLING_URL": "wss"}
 	var visit func(t reflect.Type)
 	visit = func(t reflect.Type) {
 		for i := range t.NumField() {

@@ -15,7 +15,7 @@ import (
 	"berth/internal/payload"
 	"berth/internal/redisconn"
 	"berth/internal/sampler"
-	"berth/internal/signal"
+	"berth/internal/signalling"
 	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/internal/waiting"
@@ -74,24 +74,24 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		},
 		Fleet: nodes.Snapshot, Every: cfg.Telemetry.SampleEvery, Logger: logger,
 	})
-	secrets, err := signal.NewKeys(cfg.Signal.Keys, logger)
+	secrets, err := signalling.NewKeys(cfg.Signalling.Keys, logger)
 	if err != nil {
 		return err
 	}
-	proxy := signal.New(signal.Options{
+	proxy := signalling.New(signalling.Options{
 		Ledger: b.ledger, Nodes: b.scripts, Fleet: nodes, Infos: b.scripts, Redis: b.scripts, Channel: b.scripts.Keys().ConferenceUpdated(),
-		Tokens: identity.Participants{Secrets: tokens.Secrets}, Keys: secrets, Hosts: cfg.Signal.Hosts, Logger: logger,
+		Tokens: identity.Participants{Secrets: tokens.Secrets}, Keys: secrets, Hosts: cfg.Signalling.Hosts, Logger: logger,
 	})
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
 		Scripts: b.scripts, Positions: positions, Fleet: nodes,
-		Health: probe, Signal: proxy,
+		Health: probe, Signalling: proxy,
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, ReplayWindow: cfg.API.ReplayWindow, TemporalUIURL: string(cfg.Temporal.UIURL),
 			TemporalNamespace: cfg.Temporal.Namespace, PayloadKeys: keys, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout,
-			NumbersFrom: cfg.Conference.NumbersFrom, SignalURL: string(cfg.Signal.URL), SignalDirect: cfg.Signal.Direct,
+			NumbersFrom: cfg.Conference.NumbersFrom, SignallingURL: string(cfg.Signalling.URL), SignallingDirect: cfg.Signalling.Direct,
 			Admission: api.Admission{
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, Executions: cfg.API.ExecutionsMax, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},

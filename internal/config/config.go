@@ -30,8 +30,8 @@ type Config struct {
 
 	Turn Turn `embed:"" group:"Turns (applied by API processes)"`
 
-	Signal Signal `embed:"" group:"Participants of conferences (applied by API processes)"`
-	Record Record `embed:"" group:"Detail records of conferences"`
+	Signalling Signalling `embed:"" group:"Participants of conferences (applied by API processes)"`
+	Record     Record     `embed:"" group:"Detail records of conferences"`
 
 	Conference Conference `embed:"" group:"Conferences (applied by API processes; licences by workers)"`
 
@@ -203,7 +203,7 @@ func (c *Config) Validate() error {
 	positive("stream-trim-maxlen", "STREAM_TRIM_MAXLEN", c.Stream.TrimMaxLen)
 	positive("turn-timeout-ms", "TURN_TIMEOUT_MS", c.Turn.TimeoutMs)
 	c.Conference.validate(bad, lasting)
-	c.Signal.validate(bad)
+	c.Signalling.validate(bad)
 	c.Record.validate(bad, lasting)
 	lasting("job-timeout", "BERTH_JOB_TIMEOUT", c.Turn.JobTimeout)
 	lasting("sample-every", "BERTH_SAMPLE_EVERY", c.Telemetry.SampleEvery)

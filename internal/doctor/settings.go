@@ -6,7 +6,7 @@ import (
 
 	"berth/internal/config"
 	"berth/internal/llm"
-	"berth/internal/signal"
+	"berth/internal/signalling"
 )
 
 // settings checks the settings and the files that they name. It returns the models, nil if they cannot be read.
@@ -40,6 +40,6 @@ func (d *doctor) files() (catalog *llm.Catalog, err error) {
 	if catalog, err = m.Catalog(); !valid {
 		catalog = nil
 	}
-	_, keysErr := signal.NewKeys(d.cfg.Signal.Keys, slog.New(slog.DiscardHandler))
+	_, keysErr := signalling.NewKeys(d.cfg.Signalling.Keys, slog.New(slog.DiscardHandler))
 	return catalog, errors.Join(err, keysErr)
 }

@@ -56,10 +56,10 @@ var (
 	Sweeps      = counter("berth.sweeps", "Passes of fleet maintenance, by outcome")
 	NodesLost   = counter("berth.nodes.lost", "Nodes that were lost, by kind and reason: unresponsive, or service_lost")
 
-	SignalMoves   = counter("berth.signal.moves", "Participants that the signalling proxy made to connect again, by kind: moved to another unit, or resumed on theirs")
-	SignalRefused = counter("berth.signal.refused", "Connections that the signalling proxy refused or ended, by kind")
-	Records       = counter("berth.records", "Attempts to send a detail record by webhook, by outcome: ok, pending when it is retried, failed when it is given up")
-	ForeignRooms  = counter("berth.media.foreign_rooms", "Rooms that this agent removed because no unit had created them")
+	SignallingMoves   = counter("berth.signalling.moves", "Participants that the signalling proxy made to connect again, by kind: moved to another unit, or resumed on theirs")
+	SignallingRefused = counter("berth.signalling.refused", "Connections that the signalling proxy refused or ended, by kind")
+	Records           = counter("berth.records", "Attempts to send a detail record by webhook, by outcome: ok, pending when it is retried, failed when it is given up")
+	ForeignRooms      = counter("berth.media.foreign_rooms", "Rooms that this agent removed because no unit had created them")
 
 	WebhooksRejected = counter("berth.media.webhooks.rejected", "Events of the media server that this agent rejected, by kind")
 
@@ -83,17 +83,17 @@ var (
 
 // Gauges are observed by Observe.
 var (
-	SlotsInUse        = gauge("berth.slots.in_use", "Model slots held by this process")
-	SlotsWaiting      = gauge("berth.slots.waiting", "Calls of this process that wait for a slot of their model")
-	SlotsLimit        = gauge("berth.slots.limit", "Current slots of a model in all processes")
-	StreamLag         = seconds("berth.stream.lag", "Longest time since the last collection that a live event waited in this process for a reader to take it")
-	StreamReaders     = gauge("berth.stream.readers", "Event streams open to readers")
-	SignalConnections = gauge("berth.signal.connections", "Participants connected through this process")
-	SignalHolds       = gauge("berth.signal.holds", "Participants whose connection this process holds until a unit has their conference")
-	Nodes             = gauge("berth.nodes", "Registered nodes by kind and state, the same in every process")
-	DependencyState   = gauge("berth.dependency.up", "1 while a dependency of this process works, else 0")
-	DependencyReason  = gauge("berth.dependency.reason", "1 while a dependency of this process has a known problem, by reason and setting")
-	BuildInfo         = gauge("berth.build.info", "1, labelled with the version")
+	SlotsInUse            = gauge("berth.slots.in_use", "Model slots held by this process")
+	SlotsWaiting          = gauge("berth.slots.waiting", "Calls of this process that wait for a slot of their model")
+	SlotsLimit            = gauge("berth.slots.limit", "Current slots of a model in all processes")
+	StreamLag             = seconds("berth.stream.lag", "Longest time since the last collection that a live event waited in this process for a reader to take it")
+	StreamReaders         = gauge("berth.stream.readers", "Event streams open to readers")
+	SignallingConnections = gauge("berth.signalling.connections", "Participants connected through this process")
+	SignallingParked      = gauge("berth.signalling.parked", "Participants whose connection this process parks until a unit has their conference")
+	Nodes                 = gauge("berth.nodes", "Registered nodes by kind and state, the same in every process")
+	DependencyState       = gauge("berth.dependency.up", "1 while a dependency of this process works, else 0")
+	DependencyReason      = gauge("berth.dependency.reason", "1 while a dependency of this process has a known problem, by reason and setting")
+	BuildInfo             = gauge("berth.build.info", "1, labelled with the version")
 )
 
 // Gauges of the whole system, which one process samples for all.

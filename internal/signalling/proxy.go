@@ -1,11 +1,11 @@
-// Package signal is the signalling proxy of conferences: participants connect to berth at one stable address, and the proxy
+// Package signalling is the signalling proxy of conferences: participants connect to berth at one stable address, and the proxy
 // connects them to the media unit that owns their conference, on another one after it has moved. Media does not pass through
 // it. A process holds connections and no other state: any number of processes serve the same conferences.
 //
 // Participants have tokens of berth, which no unit accepts; the proxy signs tokens for the units. It forwards the messages of
 // LiveKit's signalling protocol unchanged, except for the few that name another server, have a token, send a client away or publish
 // a track that was muted on another unit.
-package signal
+package signalling
 
 import (
 	"context"
@@ -31,9 +31,9 @@ import (
 )
 
 const (
-	// HoldFor is how long a connection is held while no unit has the conference. LiveKit's clients wait 15 s for it, and retry a
+	// ParkFor is how long a connection is parked while no unit has the conference. LiveKit's clients wait 15 s for it, and retry a
 	// response 503.
-	HoldFor = 12 * time.Second
+	ParkFor = 12 * time.Second
 	// dialAgain is the pause before another attempt to connect to a unit.
 	dialAgain = 150 * time.Millisecond
 	// maxToken limits a token: clients put it into a URL.
@@ -75,7 +75,7 @@ type Options struct {
 	Tokens  identity.Participants
 	Keys    *Keys
 	Hosts   Hosts
-	Hold    time.Duration // default HoldFor
+	Hold    time.Duration // default ParkFor
 	Logger  *slog.Logger
 }
 
@@ -96,7 +96,7 @@ type Proxy struct {
 	stopping    context.Context //nolint:containedctx // ends all sessions, which outlast their requests
 	stop        context.CancelFunc
 	connections atomic.Int64
-	holds       atomic.Int64
+	parked      atomic.Int64
 }
 
 // buffers has the write buffers of all connections; one is held only during a write.
@@ -105,7 +105,7 @@ var buffers = &sync.Pool{}
 // New returns a Proxy that serves connections while Run runs.
 func New(o Options) *Proxy {
 	if o.Hold == 0 {
-		o.Hold = HoldFor
+		o.Hold = ParkFor
 	}
 	p := &Proxy{
 		opt: o, tokens: o.Tokens, log: o.Logger, units: newUnits(), quiet: quietTimeout, stall: writeTimeout, drain: drainFor,
@@ -118,11 +118,11 @@ func New(o Options) *Proxy {
 		},
 	}
 	p.stopping, p.stop = context.WithCancel(context.Background())
-	metrics.Begin(metrics.SignalMoves, moved, resumed)
+	metrics.Begin(metrics.SignallingMoves, moved, resumed)
 	for _, why := range []refusal{
 		refusedToken, refusedEnded, refusedRemoved, refusedNoOwner, refusedUnit, refusedConfig, refusedSize, refusedClient, refusedFull,
 	} {
-		metrics.Begin(metrics.SignalRefused, metrics.With(metrics.Kind.String(string(why))))
+		metrics.Begin(metrics.SignallingRefused, metrics.With(metrics.Kind.String(string(why))))
 	}
 	return p
 }
@@ -130,9 +130,9 @@ func New(o Options) *Proxy {
 // Run serves connections until ctx ends, and returns when all are closed. Clients then connect again, to another process.
 func (p *Proxy) Run(ctx context.Context) error {
 	defer metrics.Observe(func(o metric.Observer) {
-		o.ObserveInt64(metrics.SignalConnections, p.connections.Load())
-		o.ObserveInt64(metrics.SignalHolds, p.holds.Load())
-	}, metrics.SignalConnections, metrics.SignalHolds)()
+		o.ObserveInt64(metrics.SignallingConnections, p.connections.Load())
+		o.ObserveInt64(metrics.SignallingParked, p.parked.Load())
+	}, metrics.SignallingConnections, metrics.SignallingParked)()
 	defer p.units.http.CloseIdleConnections()
 	var watching sync.WaitGroup
 	watching.Go(func() { p.conferences.run(ctx) })
@@ -335,8 +335,8 @@ func (p *Proxy) connect(r *http.Request, w *watch, of identity.Participation, pa
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		header.Set("X-Forwarded-For", host)
 	}
-	p.holds.Add(1)
-	defer p.holds.Add(-1)
+	p.parked.Add(1)
+	defer p.parked.Add(-1)
 	why, logged := refusedNoOwner, error(nil)
 	var asked place
 	var muted []string
@@ -480,5 +480,5 @@ func (p *Proxy) turnAway(w http.ResponseWriter, r *http.Request, l leave) error 
 }
 
 func (p *Proxy) refused(why refusal) {
-	metrics.SignalRefused.Add(context.Background(), 1, metrics.With(metrics.Kind.String(string(why))))
+	metrics.SignallingRefused.Add(context.Background(), 1, metrics.With(metrics.Kind.String(string(why))))
 }

@@ -13,19 +13,19 @@ import (
 
 // signalRoutes registers the routes of the signalling proxy, which checks the tokens of participants itself.
 func (s *server) signalRoutes() {
-	if s.Config.SignalDirect {
+	if s.Config.SignallingDirect {
 		return
 	}
 	own := rule{public: true, stream: true}
-	for _, v := range []struct{ path, id, protocol string }{{"/rtc", "signal", "before version 2.17"}, {"/rtc/v1", "signal-v1", "2.17 and later"}} {
+	for _, v := range []struct{ path, id, protocol string }{{"/rtc", "signalling", "before version 2.17"}, {"/rtc/v1", "signalling-v1", "2.17 and later"}} {
 		s.route("GET "+v.path, own, s.signal, withResponses(map[string]*huma.Response{
 			"101": {Description: "LiveKit's signalling protocol over WebSocket"},
-		}, op(v.id, "signal", "Connect a participant (LiveKit clients "+v.protocol+")",
+		}, op(v.id, "signalling", "Connect a participant (LiveKit clients "+v.protocol+")",
 			"For LiveKit clients, with the url and token of a participant; the query is LiveKit's. While no unit has the conference the "+
 				"connection is held, then refused with 503: clients retry. 401: the conference has ended or the participant was removed.")))
 		s.route("GET "+v.path+"/validate", own, s.signal, withResponses(map[string]*huma.Response{
 			"200": response("The connection would be accepted", echo.MIMETextPlain, &huma.Schema{Type: huma.TypeString}),
-		}, op(v.id+"-validate", "signal", "Check whether a participant may connect")))
+		}, op(v.id+"-validate", "signalling", "Check whether a participant may connect")))
 	}
 }
 
@@ -56,7 +56,7 @@ func signalOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 func (s *server) signal(c echo.Context) error {
-	err := s.Signal.Serve(c.Response(), c.Request())
+	err := s.Signalling.Serve(c.Response(), c.Request())
 	if berth.CodeOf(err) == berth.CodeUnauthenticated {
 		c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="berth"`)
 	}

@@ -1,4 +1,4 @@
-package signal
+package signalling
 
 import (
 	"bytes"
@@ -385,10 +385,10 @@ func (f *fixture) connectionsAre(n int64) {
 	require.Eventually(f.t, func() bool { return f.proxy.connections.Load() == n }, waitLimit, time.Millisecond)
 }
 
-// holdsAre waits for the number of connections that wait for a unit.
-func (f *fixture) holdsAre(n int64) {
+// parkedAre waits for the number of connections that wait for a unit.
+func (f *fixture) parkedAre(n int64) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.proxy.holds.Load() == n }, waitLimit, time.Millisecond)
+	require.Eventually(f.t, func() bool { return f.proxy.parked.Load() == n }, waitLimit, time.Millisecond)
 }
 
 func text(field protowire.Number, value string) []byte {

@@ -1,4 +1,4 @@
-package signal
+package signalling
 
 import (
 	"bytes"
@@ -159,7 +159,7 @@ func TestProxy_LiveKitRefuses_ReasonImmediately(t *testing.T) {
 			u.Restart()
 			done := make(chan struct{})
 			go func() { defer close(done); joined(t, f, "ann") }()
-			f.holdsAre(1)
+			f.parkedAre(1)
 			u.create(0)
 			<-done
 		}},
@@ -198,7 +198,7 @@ func TestProxy_UnitStatus_PermanentImmediatelyOthersHeld(t *testing.T) {
 			}
 			done := make(chan struct{})
 			go func() { defer close(done); f.join(u, "ann") }()
-			f.holdsAre(1)
+			f.parkedAre(1)
 			u.status.Store(0)
 			<-done
 		})

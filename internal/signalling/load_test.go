@@ -1,6 +1,6 @@
 //go:build faults
 
-package signal
+package signalling
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package signal
+package signalling
 
 import (
 	"context"
@@ -134,7 +134,7 @@ func (s *session) decide(now *state) *leave {
 	case now.known && (!now.found || now.conf.Status.Final()):
 		return &leave{actionDisconnect, reasonDeleted}
 	case ok && at != s.at:
-		metrics.SignalMoves.Add(context.Background(), 1, moved)
+		metrics.SignallingMoves.Add(context.Background(), 1, moved)
 		return &leave{actionReconnect, reasonMoved}
 	}
 	return nil
@@ -147,10 +147,10 @@ func (s *session) probed(ctx context.Context, now *state, why lostReason) *leave
 	case !ok || at != s.at || !s.reachable(ctx):
 		return nil
 	case why == lostEnding: // the room was deleted and created again
-		metrics.SignalMoves.Add(ctx, 1, moved)
+		metrics.SignallingMoves.Add(ctx, 1, moved)
 		return &leave{actionReconnect, reasonMoved}
 	default:
-		metrics.SignalMoves.Add(ctx, 1, resumed)
+		metrics.SignallingMoves.Add(ctx, 1, resumed)
 		return &leave{actionResume, reasonShutdown}
 	}
 }

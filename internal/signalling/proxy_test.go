@@ -1,4 +1,4 @@
-package signal
+package signalling
 
 import (
 	"bytes"
@@ -161,7 +161,7 @@ func TestProxy_NoOwner_HeldUntilThereIsOne(t *testing.T) {
 	f.waiting()
 	joined := make(chan *websocket.Conn, 1)
 	go func() { c, _ := f.dial(f.token("ann"), "/rtc"); joined <- c }()
-	f.holdsAre(1)
+	f.parkedAre(1)
 	f.change(berth.Conference{Status: berth.ConferenceCreating, Owner: berth.ConferenceOwner{NodeID: "u1", Incarnation: incarnation("u1")}})
 	select {
 	case <-joined:
@@ -172,7 +172,7 @@ func TestProxy_NoOwner_HeldUntilThereIsOne(t *testing.T) {
 	require.NotNil(t, <-joined)
 	require.Equal(t, "key-b", b.peer().claims["iss"])
 	require.Empty(t, a.joined)
-	f.holdsAre(0)
+	f.parkedAre(0)
 }
 
 // B9: a unit that accepts connections and does not respond is given up as soon as there is another owner.
@@ -201,7 +201,7 @@ func TestProxy_Refusals_401OnlyWhenOver(t *testing.T) {
 	// connects expects a status. Only 503 may be the end of a short hold; every other one gets the time that it needs.
 	connects := func(want int, token, path, why string) {
 		t.Helper()
-		f.proxy.opt.Hold = HoldFor
+		f.proxy.opt.Hold = ParkFor
 		if want == http.StatusServiceUnavailable {
 			f.proxy.opt.Hold = 100 * time.Millisecond
 		}
@@ -535,11 +535,11 @@ func TestProxy_ParticipantRemoved_DisconnectedEverywhere(t *testing.T) {
 	f.waiting()
 	refused := make(chan int, 1)
 	go func() { _, res := f.dial(f.token("eve"), "/rtc"); refused <- res.StatusCode }()
-	f.holdsAre(1)
+	f.parkedAre(1)
 	f.remove("eve")
 	require.Equal(t, http.StatusUnauthorized, <-refused, "also while its connection is held")
 	go func() { _, res := f.dial(f.token("ann"), "/rtc"); refused <- res.StatusCode }()
-	f.holdsAre(1)
+	f.parkedAre(1)
 	f.end()
 	require.Equal(t, http.StatusUnauthorized, <-refused, "a held connection is refused as soon as the conference has ended")
 }
