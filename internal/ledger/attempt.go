@@ -221,7 +221,7 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 		}
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, step_index = $3, input_tokens = input_tokens + $4,
-		output_tokens = output_tokens + $5, updated_at = $6, finish_reason = $8, stand_in = $9,
+		output_tokens = output_tokens + $5, updated_at = $6, finish_reason = $8, simulated = $9,
 		prompt_truncated = $10 WHERE id = $1 AND user_id = $7`,
 		t.ID, furthest(t.Status, r.NextStatus), max(t.StepIndex, min(r.Step+1, len(t.Steps)-1)),
 		r.Usage.InputTokens, r.Usage.OutputTokens, now, t.UserID, finishReason(t, r.FinishReason), t.Simulated || r.Simulated,

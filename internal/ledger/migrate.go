@@ -28,7 +28,7 @@ const (
 	lockRetry, lockTries = 250 * time.Millisecond, 2400
 )
 
-// migrate applies the missing migrations of migrations/{dialect}. Existing migrations never change.
+// migrate applies the missing migrations of migrations/{dialect}. From the first release on, existing migrations never change.
 func (l *Ledger) migrate(ctx context.Context) error {
 	files, err := fs.Sub(migrations, "migrations/"+l.dialect.name)
 	if err != nil {
@@ -106,16 +106,11 @@ var tables = func() []string {
 		text, _ := fs.ReadFile(migrations, file) // embedded
 		up, _, _ := strings.Cut(string(text), "-- +goose Down")
 		for _, m := range aboutTable.FindAllStringSubmatch(up, -1) {
-			switch verb, table, renamed := m[1], m[2], m[3]; {
-			case renamed != "":
-				left[table], left[renamed] = false, true
-			case verb != "ALTER":
-				left[table] = verb == "CREATE"
-			}
+			left[m[2]] = m[1] == "CREATE"
 		}
 	}
 	maps.DeleteFunc(left, func(_ string, exists bool) bool { return !exists })
 	return slices.Sorted(maps.Keys(left))
 }()
 
-var aboutTable = regexp.MustCompile(`(?m)^(CREATE|DROP|ALTER) TABLE (\w+)(?: RENAME TO (\w+))?`)
+var aboutTable = regexp.MustCompile(`(?m)^(CREATE|DROP) TABLE (\w+)`)

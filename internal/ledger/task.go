@@ -30,7 +30,7 @@ var taskColumns = columns[berth.Task]{
 	{"input_tokens", func(t *berth.Task) any { return &t.Usage.InputTokens }},
 	{"output_tokens", func(t *berth.Task) any { return &t.Usage.OutputTokens }},
 	{"finish_reason", func(t *berth.Task) any { return &t.FinishReason }},
-	{"stand_in", func(t *berth.Task) any { return &t.Simulated }},
+	{"simulated", func(t *berth.Task) any { return &t.Simulated }},
 	{"prompt_truncated", func(t *berth.Task) any { return &t.PromptTruncated }},
 	{"trace_id", func(t *berth.Task) any { return &t.TraceID }},
 	{"request_id", func(t *berth.Task) any { return &t.RequestID }},
@@ -41,7 +41,7 @@ var taskColumns = columns[berth.Task]{
 	{"erased_at", func(t *berth.Task) any { return storedTime{&t.ContentErasedAt} }},
 }
 
-var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}) +
+var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}, [2]string{"called_step", "-1"}) +
 	` ON CONFLICT (user_id, id) DO NOTHING RETURNING ` + taskColumns.names("")
 
 // CreateTask stores an accepted task with its charge, its idempotency key and its audit row, in one transaction. When the

@@ -1,6 +1,0 @@
--- +goose Up
--- Increases with each change of a session, so that Redis keeps the last one when two arrive in the other order.
-ALTER TABLE sessions ADD COLUMN version BIGINT NOT NULL DEFAULT 0;
-
--- +goose Down
-ALTER TABLE sessions DROP COLUMN version;
