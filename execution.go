@@ -48,8 +48,7 @@ type ExecutionRef struct {
 // String returns both ids as one that no other execution has.
 func (r ExecutionRef) String() string { return EscapeID(r.UserID) + ":" + r.ExecutionID }
 
-// ExecutionRow is an execution with its key, by which its workflow, its row and its slots are found. The keys of executions that
-// began when ids were unique among all users are their ids.
+// ExecutionRow is an execution with its key, by which its workflow, its row and its slots are found.
 type ExecutionRow struct {
 	Key string `json:"key"`
 	Execution

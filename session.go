@@ -19,8 +19,7 @@ type Session struct {
 	Version int64 `json:"-"`
 }
 
-// SessionKey returns the key of a user's session with an id. The keys of sessions that began when ids were unique among all users are their
-// ids.
+// SessionKey returns the key of a user's session with an id.
 func SessionKey(userID, sessionID string) string { return EscapeID(userID) + ":" + sessionID }
 
 // The events of a session's stream, besides EventGap. EventDone ends a turn; the session's stream continues after it.

@@ -177,7 +177,7 @@ func fullReconciler(b *testing.B, dsn string) *Reconciler {
 		copies(b, db, "tasks", benchTasks, map[string]string{"id": "'t' || CAST(i AS TEXT)"}),
 		`DELETE FROM tasks WHERE id = 't'`,
 		copies(b, db, "executions", benchExecutions, map[string]string{"id": "'x' || CAST(i AS TEXT)"}),
-		`DELETE FROM executions WHERE id = 'x'`,
+		`DELETE FROM executions WHERE key = 'x'`,
 		copies(b, db, "conferences", benchConferences, map[string]string{
 			"id": "'c' || CAST(i AS TEXT)", "e164": "CAST(8690000000 + i AS TEXT)", "owner": units,
 		}),

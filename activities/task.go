@@ -119,9 +119,6 @@ func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) er
 	if err := a.Ledger.WithdrawTask(ctx, in.TaskRef, in.RequestHash); err != nil {
 		return translate(ctx, err)
 	}
-	if len(in.Queues) == 0 { // the run of an earlier version
-		return nil
-	}
 	removing, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	p := lua.Admissions{Task: in.TaskRef, ServiceID: in.ServiceID, Queues: in.Queues}

@@ -55,11 +55,11 @@ func (s *server) submitExecution(ctx context.Context, in *executeInput) (*execut
 		return nil, err
 	}
 	ref := berth.ExecutionRef{UserID: ex.UserID, ExecutionID: ex.ExecutionID}
-	row, known, err := berth.Found(s.Ledger.FindExecution(ctx, ref))
+	_, known, err := berth.Found(s.Ledger.FindExecution(ctx, ref))
 	if err != nil {
 		return nil, err
 	}
-	key := cmp.Or(row.Key, workflows.ExecutionKey(ref))
+	key := workflows.ExecutionKey(ref)
 	if !known {
 		if err := s.admitExecution(ctx, ref); err != nil {
 			return nil, err
@@ -250,11 +250,6 @@ func (s *server) findExecution(ctx context.Context, ref berth.ExecutionRef) (ber
 		return run, nil
 	}
 	row, ok, rowErr := berth.Found(s.Ledger.FindExecution(ctx, ref))
-	if missing := berth.CodeOf(err) == berth.CodeNotFound; missing && ok && row.Key == ref.ExecutionID { // of an earlier version
-		if run, err = s.readExecution(ctx, row.Key); err == nil && run.Code != berth.CodeLost {
-			return run, nil
-		}
-	}
 	missing := berth.CodeOf(err) == berth.CodeNotFound
 	switch {
 	case ok && (missing || row.Status.Final()):

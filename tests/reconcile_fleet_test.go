@@ -251,7 +251,7 @@ func TestReconcile_ExecutionsStuckAfterDeadline_Ended(t *testing.T) { // B4
 		s.worker.kill()
 		s.worker = s.startWorker("--queues", "links")
 		s.settled()
-		s.execute(`UPDATE executions SET deadline_at = ?, body = json_set(body, '$.deadlineAt', ?) WHERE execution_id = 'x1'`,
+		s.execute(`UPDATE executions SET deadline_at = ?, body = json_set(body, '$.deadlineAt', ?) WHERE id = 'x1'`,
 			time.Now().Add(-2*time.Minute).UnixMilli(), time.Now().Add(-2*time.Minute).UTC().Format(time.RFC3339Nano))
 		s.repaired(berth.RuleExecutionOverdue, executionRun("x1"))
 		s.awaitEnd(executionRun("x1"))
@@ -281,9 +281,9 @@ func TestReconcile_ExecutionRowsDiffer_WrittenFromTheirRuns(t *testing.T) { // B
 		s.settled()
 		// An older database was restored: one execution had not ended there, the other one did not exist.
 		s.execute(`UPDATE executions SET ended_at = 0, status = 'running', body = json_remove(json_set(body, '$.status', 'running'), '$.endedAt')
-			WHERE execution_id = 'done'`)
+			WHERE id = 'done'`)
 		s.repaired(berth.RuleExecutionWithoutRun, executionRun("done"))
-		s.execute(`DELETE FROM executions WHERE execution_id = 'runs'`)
+		s.execute(`DELETE FROM executions WHERE id = 'runs'`)
 		pass := s.fullPass(false)
 		require.Equal(t, []berth.ReconcileCount{{Rule: berth.RuleRunWithoutExecution, Found: 1, Held: 1, Repaired: 1}}, pass.Counts)
 		alice := s.user("alice")

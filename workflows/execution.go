@@ -260,7 +260,7 @@ func (e *execution) accept(ctx workflow.Context) {
 	})
 }
 
-// executionKey returns the key of this execution, also of one that began when ids were unique among all users.
+// executionKey returns the key of this execution.
 func executionKey(ctx workflow.Context) string {
 	return strings.TrimPrefix(workflow.GetInfo(ctx).WorkflowExecution.ID, ExecutionPrefix)
 }

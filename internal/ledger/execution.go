@@ -9,12 +9,11 @@ import (
 	"berth"
 )
 
-const saveExecution = `INSERT INTO executions (id, execution_id, user_id, status, started_at, deadline_at, ended_at, body)
+const saveExecution = `INSERT INTO executions (key, id, user_id, status, started_at, deadline_at, ended_at, body)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-	ON CONFLICT (id) DO UPDATE SET execution_id = excluded.execution_id, status = excluded.status, started_at = excluded.started_at,
+	ON CONFLICT (key) DO UPDATE SET status = excluded.status, started_at = excluded.started_at,
 		deadline_at = excluded.deadline_at, ended_at = excluded.ended_at, body = excluded.body
-	WHERE executions.user_id = excluded.user_id AND (executions.started_at < excluded.started_at
-		OR executions.started_at = excluded.started_at AND executions.ended_at = 0)`
+	WHERE executions.started_at < excluded.started_at OR executions.started_at = excluded.started_at AND executions.ended_at = 0`
 
 // SaveExecution stores an execution without its output, and reports whether it did: one that has ended does not change, and one
 // that started later than the given one does not either. Idempotent.
@@ -30,34 +29,26 @@ func (l *Ledger) SaveExecution(ctx context.Context, e berth.ExecutionRow) (saved
 	if err != nil {
 		return false, fmt.Errorf("save execution: %w", err)
 	}
-	id := e.ID
-	if e.Key == id {
-		id = "" // of an earlier version, which finds it by its key
-	}
-	n, err := l.exec(ctx, "save execution", saveExecution, e.Key, id, plain(e.UserID), e.Status, millis(e.StartedAt), millis(e.DeadlineAt),
+	n, err := l.exec(ctx, "save execution", saveExecution, e.Key, e.ID, plain(e.UserID), e.Status, millis(e.StartedAt), millis(e.DeadlineAt),
 		millis(e.EndedAt), plain(string(body)))
 	return n > 0, err
 }
 
 const (
-	selectExecution = `SELECT id, body FROM executions `
-	// selectExecutionsByID selects the executions of all users with an id, and that of an earlier version.
-	selectExecutionsByID = selectExecution + `WHERE execution_id = $1 UNION ALL ` + selectExecution + `WHERE id = $1 AND execution_id = ''`
-	// selectExecutionOf selects a user's execution with an id.
-	selectExecutionOf = selectExecution + `WHERE execution_id = $1 AND user_id = $2 UNION ALL ` +
-		selectExecution + `WHERE id = $1 AND execution_id = '' AND user_id = $2`
+	selectExecution      = `SELECT key, body FROM executions `
+	selectExecutionsByID = selectExecution + `WHERE id = $1` // of all users
 )
 
 func executionFields(e *berth.ExecutionRow) []any { return []any{&e.Key, storedJSON{&e.Execution}} }
 
 // GetExecution returns the execution with a key without its output; CodeNotFound when there is none.
 func (l *Ledger) GetExecution(ctx context.Context, key string) (berth.ExecutionRow, error) {
-	return find(ctx, l, "get execution", executionFields, selectExecution+`WHERE id = $1`, key)
+	return find(ctx, l, "get execution", executionFields, selectExecution+`WHERE key = $1`, key)
 }
 
 // FindExecution returns a user's execution without its output; CodeNotFound when there is none.
 func (l *Ledger) FindExecution(ctx context.Context, ref berth.ExecutionRef) (berth.ExecutionRow, error) {
-	return find(ctx, l, "find execution", executionFields, selectExecutionOf, ref.ExecutionID, ref.UserID)
+	return find(ctx, l, "find execution", executionFields, selectExecutionsByID+` AND user_id = $2`, ref.ExecutionID, ref.UserID)
 }
 
 // ExecutionsByID returns the executions of all users that have an id, without their outputs.
@@ -70,17 +61,17 @@ func (l *Ledger) ExecutionsByID(ctx context.Context, id string, limit int) ([]be
 
 // OpenExecutions returns the keys of executions that have not ended, in order, behind the given one. limit is at most 1,000.
 func (l *Ledger) OpenExecutions(ctx context.Context, after string, limit int) ([]string, error) {
-	return list(ctx, l, "open executions", value[string], `SELECT id FROM executions WHERE ended_at = 0 AND id > $1
-		ORDER BY id LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
+	return list(ctx, l, "open executions", value[string], `SELECT key FROM executions WHERE ended_at = 0 AND key > $1
+		ORDER BY key LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
 }
 
 // OverdueExecutions returns executions that have not ended and whose deadline was before a time, the oldest deadline first, behind
 // the given one. limit is at most 1,000.
 func (l *Ledger) OverdueExecutions(ctx context.Context, before time.Time, after berth.ExecutionRow, limit int) ([]berth.ExecutionRow, error) {
 	return list(ctx, l, "overdue executions", executionFields, selectExecution+`WHERE ended_at = 0 AND deadline_at < $1
-		AND (deadline_at, id) > ($2, $3) ORDER BY deadline_at, id LIMIT CAST($4 AS BIGINT)`,
+		AND (deadline_at, key) > ($2, $3) ORDER BY deadline_at, key LIMIT CAST($4 AS BIGINT)`,
 		millis(before), millis(after.DeadlineAt), after.Key, clamp(limit, 1000))
 }
 
-const deleteExecutions = `DELETE FROM executions WHERE id IN (SELECT id FROM executions WHERE ended_at > 0 AND ended_at < $1
+const deleteExecutions = `DELETE FROM executions WHERE key IN (SELECT key FROM executions WHERE ended_at > 0 AND ended_at < $1
 	ORDER BY ended_at LIMIT CAST($2 AS BIGINT))`

@@ -172,7 +172,7 @@ func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 			"all tasks":       {selectTasks + pageOfTasks, []any{int64(5), "t", "u", 10}},
 			"task minutes":    {taskMinutes, []any{int64(5)}},
 			"executions":      {selectExecution + `WHERE ` + pageOfExecutions, []any{int64(5), "x", 10}},
-			"execution":       {selectExecutionOf, []any{"x", "u"}},
+			"execution":       {selectExecutionsByID + ` AND user_id = $2`, []any{"x", "u"}},
 			"by execution":    {selectExecutionsByID, []any{"x"}},
 			"sessions":        {selectSessions + pageOfSessions, []any{int64(5), "s", 10}},
 			"user's sessions": {selectSessions + `user_id = $4 AND ` + pageOfSessions, []any{int64(5), "s", 10, "u"}},

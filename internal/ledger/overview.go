@@ -124,7 +124,7 @@ func (l *Ledger) TaskMinutes(ctx context.Context, from, now time.Time) ([]TaskMi
 	return out, nil
 }
 
-const pageOfExecutions = `(started_at, id) < ($1, $2) ORDER BY started_at DESC, id DESC LIMIT $3`
+const pageOfExecutions = `(started_at, key) < ($1, $2) ORDER BY started_at DESC, key DESC LIMIT $3`
 
 // ListExecutions returns a page of executions without their outputs, the newest first, of one user if userID is not empty and with
 // one status if that is not empty. limit is at most 200; CodeInvalid for an invalid cursor.
@@ -141,7 +141,7 @@ func (l *Ledger) ListExecutions(
 
 var selectSessions = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE `
 
-const pageOfSessions = `(updated_at, id) < ($1, $2) ORDER BY updated_at DESC, id DESC LIMIT $3`
+const pageOfSessions = `(updated_at, key) < ($1, $2) ORDER BY updated_at DESC, key DESC LIMIT $3`
 
 // ListSessions returns a page of sessions, the last changed first, of one user if userID is not empty. limit is at most 200; CodeInvalid
 // for an invalid cursor.

@@ -84,7 +84,7 @@ const (
 	deleteEpochs = `DELETE FROM conference_epochs WHERE e164 IN (SELECT e.e164 FROM conference_epochs e
 		WHERE e.epoch < $1 AND NOT EXISTS (SELECT 1 FROM conferences c WHERE c.e164 = e.e164)
 		ORDER BY e.epoch LIMIT CAST($2 AS BIGINT)) AND epoch < $1`
-	deleteSessions = `DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE updated_at < $1
+	deleteSessions = `DELETE FROM sessions WHERE key IN (SELECT key FROM sessions WHERE updated_at < $1
 		ORDER BY updated_at LIMIT CAST($2 AS BIGINT)) AND updated_at < $1`
 	deleteUsage = `DELETE FROM usage_log WHERE (user_id, task_id, step, fence, call_no) IN (
 		SELECT user_id, task_id, step, fence, call_no FROM usage_log WHERE created_at < $1

@@ -1,18 +1,15 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
-	"database/sql/driver"
-	"fmt"
 	"time"
 
 	"berth"
 )
 
 var sessionColumns = columns[berth.Session]{
-	{"id", func(s *berth.Session) any { return &s.Key }},
-	{"session_id", func(s *berth.Session) any { return sessionID{s} }},
+	{"key", func(s *berth.Session) any { return &s.Key }},
+	{"id", func(s *berth.Session) any { return &s.ID }},
 	{"user_id", func(s *berth.Session) any { return &s.UserID }},
 	{"tenant_id", func(s *berth.Session) any { return &s.TenantID }},
 	{"src_lang", func(s *berth.Session) any { return &s.SrcLang }},
@@ -22,29 +19,8 @@ var sessionColumns = columns[berth.Session]{
 	{"updated_at", func(s *berth.Session) any { return storedTime{&s.UpdatedAt} }},
 }
 
-// sessionID is the id of a session in its row: empty where the row is of an earlier version, whose key is the id. The key is read before.
-type sessionID struct{ *berth.Session }
-
-func (s sessionID) Value() (driver.Value, error) {
-	if s.ID == s.Key {
-		return "", nil
-	}
-	return s.ID, nil
-}
-
-func (s sessionID) Scan(v any) error {
-	id, ok := v.(string)
-	if !ok {
-		return fmt.Errorf("id of a session: %T", v)
-	}
-	if s.ID = id; id == "" {
-		s.ID = s.Key
-	}
-	return nil
-}
-
 var putSession = sessionColumns.insert("sessions", [2]string{"created_at", "$9"}) + `
-	ON CONFLICT (id) DO UPDATE SET tenant_id = excluded.tenant_id, src_lang = excluded.src_lang,
+	ON CONFLICT (key) DO UPDATE SET tenant_id = excluded.tenant_id, src_lang = excluded.src_lang,
 		tgt_lang = excluded.tgt_lang, routing_key = excluded.routing_key, updated_at = excluded.updated_at,
 		version = CASE WHEN sessions.version >= excluded.version THEN sessions.version + 1 ELSE excluded.version END
 	RETURNING ` + sessionColumns.names("")
@@ -58,11 +34,7 @@ func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session
 	if !storableID(s.UserID) {
 		return s, berth.Invalid("userId", "must not be empty")
 	}
-	row, _, err := berth.Found(l.GetSession(ctx, s.UserID, s.ID))
-	if err != nil {
-		return s, err
-	}
-	s.Key = cmp.Or(row.Key, berth.SessionKey(s.UserID, s.ID))
+	s.Key = berth.SessionKey(s.UserID, s.ID)
 	s.TenantID, s.SrcLang, s.TgtLang, s.RoutingKey = plain(s.TenantID), plain(s.SrcLang), plain(s.TgtLang), plain(s.RoutingKey)
 	s.UpdatedAt = time.Now()
 	s.Version = s.UpdatedAt.UnixMilli() // also higher than all earlier ones where an older database was restored
@@ -70,14 +42,12 @@ func (l *Ledger) PutSession(ctx context.Context, s berth.Session) (berth.Session
 	return stored, translate("put session", err)
 }
 
-// selectSession prefers the row with a key to that of an earlier version.
-var selectSession = `SELECT ` + sessionColumns.names("") + ` FROM sessions
-	WHERE id = $1 OR id = $2 AND session_id = '' AND user_id = $3 ORDER BY session_id DESC LIMIT 1`
+var selectSession = `SELECT ` + sessionColumns.names("") + ` FROM sessions WHERE key = $1`
 
 // GetSession returns a session of this user; CodeNotFound when it does not exist.
 func (l *Ledger) GetSession(ctx context.Context, userID, id string) (berth.Session, error) {
 	if !storableID(userID) || !storableID(id) {
 		return berth.Session{}, berth.Errorf(berth.CodeNotFound, "session not found")
 	}
-	return find(ctx, l, "get session", sessionColumns.fields, selectSession, berth.SessionKey(userID, id), id, userID)
+	return find(ctx, l, "get session", sessionColumns.fields, selectSession, berth.SessionKey(userID, id))
 }

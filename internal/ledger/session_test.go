@@ -53,30 +53,6 @@ func TestPutSession_SameIDOfTwoUsers_TwoSessions(t *testing.T) {
 	})
 }
 
-// A session of an earlier version, whose ids were unique among all users, stays its user's.
-func TestPutSession_RowOfEarlierVersion_StaysItsUsers(t *testing.T) {
-	each(t, func(t *testing.T, l *Ledger) {
-		ctx := t.Context()
-		_, err := l.write.ExecContext(ctx, `INSERT INTO sessions (id, user_id, tenant_id, src_lang, tgt_lang, routing_key, created_at, updated_at, version)
-			VALUES ('s1', 'alice', '', 'iw', 'en', 's1', 1, 1, 1)`)
-		require.NoError(t, err)
-		old, err := l.GetSession(ctx, "alice", "s1")
-		require.NoError(t, err)
-		require.Equal(t, []string{"s1", "s1", "iw"}, []string{old.ID, old.Key, old.SrcLang})
-		_, err = l.GetSession(ctx, "bob", "s1")
-		requireCode(t, berth.CodeNotFound, err)
-		theirs, err := l.PutSession(ctx, berth.Session{ID: "s1", UserID: "bob", SrcLang: "en", TgtLang: "es"})
-		require.NoError(t, err)
-		require.Equal(t, "bob:s1", theirs.Key)
-		changed, err := l.PutSession(ctx, berth.Session{ID: "s1", UserID: "alice", SrcLang: "he", TgtLang: "en"})
-		require.NoError(t, err)
-		require.Equal(t, []string{"s1", "s1", "he"}, []string{changed.ID, changed.Key, changed.SrcLang})
-		all, _, err := l.ListSessions(ctx, "", "", 10)
-		require.NoError(t, err)
-		require.Len(t, all, 2)
-	})
-}
-
 func TestGetSession_ForeignOrAbsent_NotFound(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		_, err := l.PutSession(t.Context(), berth.Session{ID: "s1", UserID: "alice", SrcLang: "en", TgtLang: "es"})

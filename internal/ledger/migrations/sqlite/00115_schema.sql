@@ -211,8 +211,8 @@ CREATE UNIQUE INDEX audit_log_by_repeat ON audit_log (repeat_key) WHERE repeat_k
 
 -- Users and languages of sessions. Redis holds the pool of a session and decides it again after data loss.
 CREATE TABLE sessions (
-    id          TEXT NOT NULL PRIMARY KEY,
-    session_id  TEXT NOT NULL,
+    key         TEXT NOT NULL PRIMARY KEY, -- of user and id
+    id          TEXT NOT NULL,
     user_id     TEXT NOT NULL,
     tenant_id   TEXT NOT NULL,
     src_lang    TEXT NOT NULL,
@@ -222,25 +222,25 @@ CREATE TABLE sessions (
     created_at  BIGINT NOT NULL,
     updated_at  BIGINT NOT NULL
 );
-CREATE INDEX sessions_by_time ON sessions (updated_at, id);
-CREATE INDEX sessions_by_user ON sessions (user_id, updated_at, id);
+CREATE INDEX sessions_by_time ON sessions (updated_at, key);
+CREATE INDEX sessions_by_user ON sessions (user_id, updated_at, key);
 
 -- Accepted executions without their inputs and outputs, so that one that is lost outside of berth is found.
 CREATE TABLE executions (
-    id           TEXT NOT NULL PRIMARY KEY,
-    execution_id TEXT NOT NULL,
-    user_id      TEXT NOT NULL,
-    status       TEXT NOT NULL,
-    started_at   BIGINT NOT NULL, -- an id is used again only after a refusal, by a later run
-    deadline_at  BIGINT NOT NULL,
-    ended_at     BIGINT NOT NULL, -- 0 while it is open
-    body         TEXT NOT NULL    -- the whole execution, JSON
+    key         TEXT NOT NULL PRIMARY KEY, -- of user and id, as in the id of its workflow
+    id          TEXT NOT NULL,
+    user_id     TEXT NOT NULL,
+    status      TEXT NOT NULL,
+    started_at  BIGINT NOT NULL, -- a key is used again only after a refusal, by a later run
+    deadline_at BIGINT NOT NULL,
+    ended_at    BIGINT NOT NULL, -- 0 while it is open
+    body        TEXT NOT NULL    -- the whole execution, JSON
 );
-CREATE INDEX executions_by_execution ON executions (execution_id, user_id);
-CREATE INDEX executions_by_time ON executions (started_at, id);
-CREATE INDEX executions_by_user ON executions (user_id, started_at, id);
-CREATE INDEX executions_open ON executions (id) WHERE ended_at = 0;
-CREATE INDEX executions_by_deadline ON executions (deadline_at, id) WHERE ended_at = 0;
+CREATE INDEX executions_by_id ON executions (id, user_id);
+CREATE INDEX executions_by_time ON executions (started_at, key);
+CREATE INDEX executions_by_user ON executions (user_id, started_at, key);
+CREATE INDEX executions_open ON executions (key) WHERE ended_at = 0;
+CREATE INDEX executions_by_deadline ON executions (deadline_at, key) WHERE ended_at = 0;
 CREATE INDEX executions_ended ON executions (ended_at) WHERE ended_at > 0;
 
 -- The last state of conferences, and their detail records once they have ended.
