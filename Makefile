@@ -99,6 +99,16 @@ fmt: $(GOFUMPT) ## Format the Go files
 generate: ## Regenerate api/openapi.yaml
 	$(GO) test -count=1 -run 'TestDescription_Generated_EqualsCheckedIn' ./api -update
 
+# The tests of the files that name a history, but for those with the tag faults.
+.PHONY: histories
+histories: export TEMPORAL_DEBUG = 1
+histories: build ## Record the histories of workflows again, until the first release
+	@scripts/setup.sh test
+	rm -f workflows/testdata/*.json
+	@$(GO) test -count=1 -parallel 4 -timeout 30m ./tests -record -run "^($$(grep -lE '\.save(Task|History|Run)\(|"(conference|link)-' tests/*_test.go | \
+		xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | paste -sd '|'))$$"
+	$(GO) test -count=1 -run '^TestWorkflows_' ./workflows
+
 .PHONY: build
 build: page ## Build the programs berth, berth-bench, berth-dev and berth-sim into bin, with the page if Node is installed
 	@test -x bin/berth-dev || echo "build: the first build compiles Temporal's server and takes several minutes; later ones take seconds"

@@ -24,8 +24,8 @@ import (
 	"berth/workflows"
 )
 
-// record saves the histories that tests name and that are not stored yet: go test ./tests -record. Stored histories are never
-// overwritten, because they represent running workflows.
+// record saves the histories that tests name and that are not stored yet: make histories. Stored histories are never overwritten: from the
+// first release on they represent running workflows.
 var record = flag.Bool("record", false, "keep the named histories that workflows/testdata does not have")
 
 // replayAll replays every history of the stack, to check that the workflows are deterministic (P1).

@@ -42,7 +42,7 @@ func corpus(t *testing.T, prefix string, minimum int) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", prefix+"-*.json"))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(files), minimum, "recorded histories of %s are missing: go test ./tests -record", prefix)
+	require.GreaterOrEqual(t, len(files), minimum, "recorded histories of %s are missing: make histories", prefix)
 	return files
 }
 
