@@ -137,7 +137,7 @@ func (f *source) follow(ctx context.Context, after string, fromLatest bool) (*st
 	if f.final || !errors.Is(err, stream.ErrAbsent) {
 		return r, err
 	}
-	if _, err := f.s.Scripts.OpenStream(ctx, f.ch, 0, sessionStreamTTL); err != nil {
+	if _, err := f.s.Scripts.OpenStream(ctx, f.ch, 0, sessionStreamTTL, ""); err != nil {
 		return nil, unavailable("Redis", err)
 	}
 	return f.s.Hub.Follow(ctx, f.ch, after, fromLatest)

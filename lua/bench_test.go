@@ -198,7 +198,7 @@ func appends(event string) map[string]func(ctx context.Context, s *lua.Scripts, 
 	return map[string]func(ctx context.Context, s *lua.Scripts, stream, n int) error{
 		"task": func(ctx context.Context, s *lua.Scripts, stream, n int) error {
 			if n == 1 {
-				if _, err := s.OpenStream(ctx, task(stream), 1, time.Hour); err != nil {
+				if _, err := s.OpenStream(ctx, task(stream), 1, time.Hour, ""); err != nil {
 					return err
 				}
 			}
@@ -217,7 +217,7 @@ func appends(event string) map[string]func(ctx context.Context, s *lua.Scripts, 
 		},
 		"end": func(ctx context.Context, s *lua.Scripts, stream, n int) error {
 			ch := lua.Channel{UserID: "alice", ServiceID: "web", TaskID: fmt.Sprint(stream, "-", n)}
-			if _, err := s.OpenStream(ctx, ch, 1, time.Hour); err != nil {
+			if _, err := s.OpenStream(ctx, ch, 1, time.Hour, ""); err != nil {
 				return err
 			}
 			_, _, err := s.EndStream(ctx, ch, event, time.Minute, 1000)

@@ -91,14 +91,9 @@ type StreamState struct {
 }
 
 // OpenStream opens the stream of a task that is open according to the database, or raises the fence of an open stream.
-// Both keys expire after safetyTTL unless EndStream sets another time. It returns StreamOK, StreamExists or StreamEnded.
-func (s *Scripts) OpenStream(ctx context.Context, ch Channel, fence int64, safetyTTL time.Duration) (string, error) {
-	return s.ReopenStream(ctx, ch, fence, safetyTTL, "")
-}
-
-// ReopenStream is OpenStream for a caller to which the entry known was confirmed. Where Redis has lost it, a new generation
-// begins, by which readers of the lost entries notice the loss.
-func (s *Scripts) ReopenStream(ctx context.Context, ch Channel, fence int64, safetyTTL time.Duration, known string) (string, error) {
+// Both keys expire after safetyTTL unless EndStream sets another time. Where Redis has lost the entry known, which was confirmed to the
+// caller, a new generation begins, by which readers of the lost entries notice the loss. It returns StreamOK, StreamExists or StreamEnded.
+func (s *Scripts) OpenStream(ctx context.Context, ch Channel, fence int64, safetyTTL time.Duration, known string) (string, error) {
 	opened := ""
 	if ch.ofTask() {
 		opened = operatorJSON(ch.taskEvent(string(berth.TaskPending)))

@@ -219,7 +219,7 @@ func TestAppendEvents_FirstAppend_SetsExpiry(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)
-		_, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour)
+		_, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour, "")
 		require.NoError(t, err)
 		_, err = c.append(1, streamEntries("a")...)
 		require.NoError(t, err)
@@ -258,7 +258,7 @@ func TestOpenStream_StreamState_DecidesResult(t *testing.T) {
 				}
 				before, err := rdb.Time(t.Context()).Result()
 				require.NoError(t, err)
-				code, err := c.s.ReopenStream(t.Context(), c.ch, tt.fence, time.Hour, tt.known)
+				code, err := c.s.OpenStream(t.Context(), c.ch, tt.fence, time.Hour, tt.known)
 				require.NoError(t, err)
 				require.Equal(t, tt.code, code)
 				gen, err := rdb.HGet(t.Context(), c.meta, "gen").Result()
@@ -291,7 +291,7 @@ func TestOpenStream_ClockBehindStream_GenerationIncreases(t *testing.T) {
 				if known != "" {
 					require.NoError(t, rdb.HSet(t.Context(), c.meta, "state", "open", "gen", ahead, "seq", 4, "fence", 1).Err())
 				}
-				code, err := c.s.ReopenStream(t.Context(), c.ch, 1, time.Hour, known)
+				code, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour, known)
 				require.NoError(t, err)
 				require.Equal(t, lua.StreamOK, code)
 				res, err := c.append(1, streamEntries("new")...)
@@ -342,7 +342,7 @@ func TestEndStream_LengthLimit_KeepsNewestEntries(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newStreamCase(t, rdb)
-		_, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour)
+		_, err := c.s.OpenStream(t.Context(), c.ch, 1, time.Hour, "")
 		require.NoError(t, err)
 		for range 10 {
 			_, err = c.append(1, streamEntries(strings.Split(strings.Repeat("x", 100), "")...)...)

@@ -87,7 +87,7 @@ func TestAppendEvents_TurnOfOpenStream_ContinuesItsIDs(t *testing.T) {
 	t.Parallel()
 	streamOnBoth(t, func(t *testing.T, rdb *redis.Client) {
 		c := newSessionCase(t, rdb)
-		_, err := c.s.OpenStream(t.Context(), c.ch, 0, time.Minute)
+		_, err := c.s.OpenStream(t.Context(), c.ch, 0, time.Minute, "")
 		require.NoError(t, err)
 		before, err := c.s.StreamState(t.Context(), c.ch)
 		require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestAppendEvents_OlderMaster_TurnContinuesInNewGeneration(t *testing.T) {
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				c := newSessionCase(t, rdb)
-				_, err := c.s.OpenStream(t.Context(), c.ch, 0, time.Hour)
+				_, err := c.s.OpenStream(t.Context(), c.ch, 0, time.Hour, "")
 				require.NoError(t, err)
 				restore := c.copy()
 				var confirmed string

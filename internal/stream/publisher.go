@@ -41,7 +41,7 @@ const keepAfterDeadline = time.Hour
 
 // scripts are the methods of lua.Scripts that a Publisher uses.
 type scripts interface {
-	ReopenStream(ctx context.Context, ch lua.Channel, fence int64, safetyTTL time.Duration, known string) (string, error)
+	OpenStream(ctx context.Context, ch lua.Channel, fence int64, safetyTTL time.Duration, known string) (string, error)
 	AppendEvents(ctx context.Context, ch lua.Channel, a lua.Append) (lua.AppendResult, error)
 	EndStream(ctx context.Context, ch lua.Channel, event string, ttl time.Duration, trim int64) (code, lastID string, err error)
 }
@@ -67,7 +67,7 @@ func (p *Publisher) Open(ctx context.Context, ch lua.Channel, fence int64, deadl
 
 func (p *Publisher) reopen(ctx context.Context, ch lua.Channel, fence int64, deadline time.Time, known string) error {
 	keep := max(time.Until(deadline), 0) + keepAfterDeadline
-	code, err := p.scripts.ReopenStream(ctx, ch, fence, keep, known)
+	code, err := p.scripts.OpenStream(ctx, ch, fence, keep, known)
 	if err != nil {
 		return fmt.Errorf("open stream: %w", err)
 	}

@@ -39,7 +39,7 @@ type trip struct {
 	events    []berth.Event
 }
 
-func (f *fakeScripts) ReopenStream(context.Context, lua.Channel, int64, time.Duration, string) (string, error) {
+func (f *fakeScripts) OpenStream(context.Context, lua.Channel, int64, time.Duration, string) (string, error) {
 	f.opened++
 	f.seq = 0
 	return lua.StreamOK, nil
