@@ -220,7 +220,7 @@ func decision(r *reply) (d Decision) {
 	return d
 }
 
-// Codes of confirm_node_slot, restore_node_slot and release_node_slot.
+// Codes of confirm_node_slot and release_node_slot.
 const (
 	NodeSlotHeld     = "OK"
 	NodeSlotLost     = "LOST" // expired or released
@@ -231,22 +231,29 @@ const (
 // when the slot was deleted with the generation. In a grace after Redis lost data it restores the slot, also on the new
 // generation of the same process; generation is the node's current one.
 func (s *Scripts) ConfirmNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, generation int64, err error) {
-	return s.confirm(ctx, a, ttl, false)
+	return s.confirm(ctx, a, ttl, "")
 }
 
 // RenewAssignment is ConfirmNodeSlot for a holder outside of berth: it restores a slot only if the node serves the pool and has a free
 // slot. Otherwise it returns AssignNone or AssignFull.
 func (s *Scripts) RenewAssignment(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, generation int64, err error) {
-	return s.confirm(ctx, a, ttl, true)
+	return s.confirm(ctx, a, ttl, "checked")
 }
 
-func (s *Scripts) confirm(ctx context.Context, a berth.Assignment, ttl time.Duration, check bool) (code string, generation int64, err error) {
+// RestoreNodeSlot is ConfirmNodeSlot for work that a generation runs already: it holds the slot at any time, also beyond the node's
+// capacity. It returns NodeSlotHeld, or NodeGone when nothing changed.
+func (s *Scripts) RestoreNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, err error) {
+	code, _, err = s.confirm(ctx, a, ttl, "running")
+	return code, err
+}
+
+func (s *Scripts) confirm(ctx context.Context, a berth.Assignment, ttl time.Duration, how string) (code string, generation int64, err error) {
 	k, assignment := s.keys, ""
 	if a.JobID == "" {
 		assignment = a.PoolID + "\n" + string(a.Strategy)
 	}
 	r := s.call(ctx, "confirm_node_slot", []string{k.Node(a.NodeID), k.NodeSlots(a.NodeID), k.Guard(), k.NodeLeases()},
-		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), assignment, millis(NodeGrace), s.epoch.Load(), flag(check))
+		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), assignment, millis(NodeGrace), s.epoch.Load(), how)
 	return r.text(), number(r.text()), r.done()
 }
 

@@ -111,14 +111,6 @@ func (s *Scripts) CountInFlight(ctx context.Context, nodeID string, within time.
 	return n, r.done()
 }
 
-// RestoreNodeSlot holds a slot of a generation for ttl, for work that it runs already, also beyond its capacity and in a
-// grace. It returns NodeSlotHeld, or NodeGone when nothing changed.
-func (s *Scripts) RestoreNodeSlot(ctx context.Context, a berth.Assignment, ttl time.Duration) (code string, err error) {
-	k := s.keys
-	return s.code(ctx, "restore_node_slot", []string{k.NodeSlots(a.NodeID), k.NodeLeases()},
-		k.stem(), a.NodeID, a.Generation, a.LeaseID, millis(ttl), a.PoolID)
-}
-
 // PutConferenceInfo writes live information from a conference's owner: all of it, or top-level fields, of which null removes
 // one. With Ended it changes nothing, and only checks that the unit is the owner. It returns ConferenceOK, ConferenceStale
 // (dropped and counted), InfoUnknown or InfoTooLarge; CodeInvalid when Live is not a JSON object.

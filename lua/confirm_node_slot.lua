@@ -1,6 +1,7 @@
 -- confirm_node_slot: hold a taken slot for longer, such as until the job's timeout. After Redis lost data it restores the
 -- slot of its holder, within the grace or the time in which the node is unsure, also for the previous generation of the
--- node's process.
+-- node's process. Work that a node runs already gets a slot at any time, also when the node is full: counting it keeps other
+-- work away.
 --
 -- KEYS[1] node
 -- KEYS[2] its slots
@@ -14,7 +15,8 @@
 -- ARGV[6] pool and strategy of the assignment, one per line, to be restored with the slot; '' for jobs
 -- ARGV[7] ms of grace to open where Redis may have lost leases
 -- ARGV[8] last epoch of the guard that the caller has seen
--- ARGV[9] 1 to restore the slot only if the node serves the pool and has a free slot: the holder is not a workflow of berth
+-- ARGV[9] 'checked': restore the slot only if the node serves the pool and has a free slot, because the holder is not a workflow of
+--         berth; 'running': hold it in any case, because this generation runs the work already; '' otherwise
 --
 -- Returns {code, generation}: the node's current generation
 --   OK         held
@@ -35,13 +37,14 @@ local node = state_of(node_of(stem, id))
 if not node or node.state == 'dead' then return { 'GONE', '0' } end
 local now = clock()
 local wait = grace_left(guard, now, known, true)
-local forgotten = wait ~= 0 or node.unsure > now
-if node.generation ~= generation and not (forgotten and redis.call('HGET', key, 'previous') == generation) then
+local running = ARGV[9] == 'running'
+local forgotten = running or wait ~= 0 or node.unsure > now
+if node.generation ~= generation and (running or not (forgotten and redis.call('HGET', key, 'previous') == generation)) then
   return { 'GONE', node.generation }
 end
 local expiry = redis.call('ZSCORE', slots, lease)
 if not forgotten and not (expiry and tonumber(expiry) > now) then return { 'LOST', node.generation } end
-if ARGV[9] == '1' and not (expiry and tonumber(expiry) > now) then
+if ARGV[9] == 'checked' and not (expiry and tonumber(expiry) > now) then
   local pool, pools = string.match(ARGV[6], '^[^\n]*'), '\n' .. pools_of_class(stem, node.class) .. '\n'
   if not string.find(pools, '\n' .. pool .. '\n', 1, true) then
     local capabilities = '\n' .. spec_of(stem, id).capabilities .. '\n'

@@ -151,7 +151,7 @@ func TestScripts_EachScript_HasMethodOfItsName(t *testing.T) {
 		require.NotEmpty(t, src.run[name], "no method of *Scripts runs %s.lua", name)
 		want := strings.ReplaceAll(name, "_", "")
 		require.True(t, slices.ContainsFunc(src.run[name], func(m string) bool {
-			// A variant may run the script: OpenStream calls ReopenStream.
+			// A variant may run the script, such as RestoreNodeSlot.
 			return strings.EqualFold(m, want) || methodExists(t, want)
 		}), "%s.lua is run by %v, not by a method with its name", name, src.run[name])
 	}
