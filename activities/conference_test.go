@@ -69,7 +69,7 @@ func conferences(t *testing.T) conferenceTest {
 	temporal := &fakeTemporal{signals: make(chan string, 1000), notices: make(chan workflows.UnitNotice, 1000)}
 	return conferenceTest{
 		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Starter: &starter.Starter{Client: temporal}, Logger: x.Logger, StreamTTL: time.Hour},
-		&Links{Starter: &starter.Starter{Client: temporal}, Ledger: l, Scripts: x.Scripts, Logger: x.Logger, Conferences: &Conferences{}}, temporal, x, server.Client(),
+		&Links{Starter: &starter.Starter{Client: temporal}, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, temporal, x, server.Client(),
 	}
 }
 

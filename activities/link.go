@@ -11,20 +11,16 @@ import (
 	"berth"
 	"berth/internal/ledger"
 	"berth/internal/starter"
-	"berth/internal/waiting"
 	"berth/lua"
 	"berth/workflows"
 )
 
-// Links are the activities of links and restorations.
+// Links are the activities of links.
 type Links struct {
 	Starter *starter.Starter
 	Ledger  *ledger.Ledger
 	Scripts *lua.Scripts
-	Waiting *waiting.Room
-	// Conferences has the rules of licences.
-	Conferences *Conferences
-	Logger      *slog.Logger
+	Logger  *slog.Logger
 }
 
 const (

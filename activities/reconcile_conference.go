@@ -45,9 +45,9 @@ func (p *pass) closedConference(ctx context.Context, workflowID string) error {
 func (p *pass) openConferences(ctx context.Context) error {
 	return p.compareOpen(ctx, workflows.ConferenceWorkflow, berth.RuleConferenceWithoutRun, berth.RuleRunWithoutConference,
 		func(each func(string) error) error {
-			return eachRow(ctx, func(after ledger.OpenConference) ([]ledger.OpenConference, error) {
+			return eachRow(ctx, func(after berth.Conference) ([]berth.Conference, error) {
 				return p.r.Ledger.OpenConferences(ctx, after.ID, reconcilePage)
-			}, func(c ledger.OpenConference) error {
+			}, func(c berth.Conference) error {
 				p.open[c.ID] = struct{}{}
 				return each(workflows.ConferenceWorkflowID(c.E164))
 			})

@@ -97,7 +97,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 
 // EnterTask enters the waiting room of a step's model. Idempotent.
 func (a *Tasks) EnterTask(ctx context.Context, in workflows.EnterInput) (workflows.Entered, error) {
-	promoted, err := a.Waiting.Enter(ctx, lua.ModelWaiterOf(in.TaskRef, in.Index, in.Step), in.DeadlineAt)
+	promoted, err := a.Waiting.Enter(ctx, lua.ModelWaiterOf(in.TaskRef, in.Index, in.Step), time.Time{}, in.DeadlineAt)
 	switch {
 	case err != nil:
 		return workflows.EnteredUnknown, unavailable("the waiting room of the model was not entered", err)

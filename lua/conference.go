@@ -65,12 +65,6 @@ func (s *Scripts) PutConference(ctx context.Context, r ConferenceRow, basic json
 		flag(l.Waived), l.Limit, k.ConferenceUpdated())
 }
 
-// RestoreLicence gives an open conference the licence that Redis may have lost, whatever their number. It returns ConferenceOK, or
-// ConferenceStale when the conference has ended. Idempotent.
-func (s *Scripts) RestoreLicence(ctx context.Context, e164, conferenceID string) (code string, err error) {
-	return s.code(ctx, "restore_licence", []string{s.keys.ConferenceEnded(e164), s.keys.Licences()}, e164, conferenceID)
-}
-
 // Licences returns how many conferences have a licence, and whether the conference of this number has one.
 func (s *Scripts) Licences(ctx context.Context, e164 string) (used int, has bool, err error) {
 	var all *redis.IntCmd

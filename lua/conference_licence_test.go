@@ -25,31 +25,8 @@ func licensed(t *testing.T, s *lua.Scripts) (numbers []string) {
 	return numbers
 }
 
-// C22, L12: a lost licence is restored beyond the limit, and never to a conference that has ended.
-func TestRestoreLicence_EndedAndOpen_OnlyOpenHasIt(t *testing.T) {
-	t.Parallel()
-	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		restore := func(number, id, code string) {
-			t.Helper()
-			for range 2 {
-				got, err := s.RestoreLicence(t.Context(), number, id)
-				require.NoError(t, err)
-				require.Equal(t, code, got)
-			}
-		}
-		restore("1001", "a", lua.ConferenceOK)
-		_, err := s.DropConference(t.Context(), "1001", "a", 3)
-		require.NoError(t, err)
-		restore("1001", "a", lua.ConferenceStale)
-		restore("1002", "b", lua.ConferenceOK)
-		require.Equal(t, []string{"1002"}, licensed(t, s))
-		restore("1001", "c", lua.ConferenceOK) // the number is used again
-		require.Equal(t, []string{"1001", "1002"}, licensed(t, s))
-	})
-}
-
 // C22: no more conferences are active than there are licences. A licence is granted and deleted with the conference's row in
-// one decision, and a late write does not restore it.
+// one decision, and a late write does not restore it. L12: that of a conference that runs is restored beyond the limit.
 func TestPutConference_LicenceLimit_RejectsFurtherConferences(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "{c1}:confex:licences", lua.Keys{Cell: "c1"}.Licences())

@@ -171,7 +171,7 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 
 	var graces []string
 	s.eventually("one restoration of each grace", func() bool {
-		runs, err := c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `WorkflowType = "Restore"`})
+		runs, err := c.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: `WorkflowType = "Reconcile" AND WorkflowId STARTS_WITH "restore:"`})
 		require.NoError(t, err)
 		seen := map[string]bool{}
 		graces = nil
@@ -186,5 +186,5 @@ func TestExecution_RedisAndNodesLost_Completes(t *testing.T) {
 		return len(graces) > 0 && len(graces) == len(seen)
 	})
 	s.saveHistory("execution-restored", executionRun("long"))
-	s.saveHistory("restore-open", graces[0])
+	s.saveHistory("reconcile-restore", graces[0])
 }

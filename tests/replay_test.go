@@ -56,9 +56,8 @@ func (s *stack) replayPage(c temporalclient.Client, page []byte) (next []byte) {
 		require.NoError(s.tb, err)
 		for name, fn := range map[string]any{
 			workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn,
-			workflows.ExecutionWorkflow: workflows.Execution, workflows.RestoreWorkflow: workflows.Restore,
-			workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link,
-			workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
+			workflows.ExecutionWorkflow: workflows.Execution, workflows.ConferenceWorkflow: workflows.Conference,
+			workflows.LinkWorkflow: workflows.Link, workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
 			workflows.RetentionWorkflow: workflows.Retention, workflows.ReconcileWorkflow: workflows.Reconcile,
 			workflows.RecordWorkflow: workflows.Record,
 		} {

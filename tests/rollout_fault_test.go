@@ -99,7 +99,7 @@ func (w *cluster) replayVersions(next string) {
 		for name, fn := range map[string]any{
 			workflows.TaskWorkflow: workflows.Task, workflows.TurnWorkflow: workflows.Turn, workflows.ExecutionWorkflow: workflows.Execution,
 			workflows.ConferenceWorkflow: workflows.Conference, workflows.LinkWorkflow: workflows.Link, workflows.ProbeWorkflow: workflows.Probe,
-			workflows.ReportWorkflow: workflows.Report, workflows.ReconcileWorkflow: workflows.Reconcile, workflows.RestoreWorkflow: workflows.Restore,
+			workflows.ReportWorkflow: workflows.Report, workflows.ReconcileWorkflow: workflows.Reconcile,
 			workflows.RetentionWorkflow: workflows.Retention,
 		} {
 			r.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})

@@ -156,17 +156,14 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		// A link may last as long as its unit. These workflows change by workflow.GetVersion only.
 		upgrades: workflow.VersioningBehaviorAutoUpgrade,
 		workflows: map[string]any{
-			workflows.RestoreWorkflow: workflows.Restore,
-			workflows.ReportWorkflow:  workflows.Report,
-			workflows.LinkWorkflow:    workflows.Link,
-			workflows.ProbeWorkflow:   workflows.Probe,
-
+			workflows.ReportWorkflow:    workflows.Report,
+			workflows.LinkWorkflow:      workflows.Link,
+			workflows.ProbeWorkflow:     workflows.Probe,
 			workflows.RetentionWorkflow: workflows.Retention,
 			workflows.ReconcileWorkflow: workflows.Reconcile,
 			workflows.RecordWorkflow:    workflows.Record,
 		},
 		activities: map[string]any{
-			workflows.SignalOpenActivity:    links.SignalOpen,
 			workflows.LoseUnitActivity:      links.LoseUnit,
 			workflows.ReadUnitActivity:      links.ReadUnit,
 			workflows.ReconcileUnitActivity: links.ReconcileUnit,
@@ -174,6 +171,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.ReadUnitStateActivity: links.ReadUnitState,
 			workflows.RemoveExpiredActivity: acts.Retention.RemoveExpired,
 
+			workflows.RestoreStateActivity:      acts.Reconciler.RestoreState,
 			workflows.FindDifferencesActivity:   acts.Reconciler.FindDifferences,
 			workflows.RepairDifferencesActivity: acts.Reconciler.RepairDifferences,
 

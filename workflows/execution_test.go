@@ -726,20 +726,20 @@ func TestExecution_InvalidInput_Fails(t *testing.T) {
 	}
 }
 
-func TestRestore_RedisLostData_SignalsOpenWorkflows(t *testing.T) { // L12
+func TestReconcile_RedisLostData_RestoresState(t *testing.T) { // L12
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestWorkflowEnvironment()
-	var asked []workflows.RestoreInput
-	env.RegisterActivityWithOptions(func(_ context.Context, in workflows.RestoreInput) error {
+	var asked []workflows.PassInput
+	env.RegisterActivityWithOptions(func(_ context.Context, in workflows.PassInput) error {
 		asked = append(asked, in)
 		if len(asked) < 3 {
 			return errors.New("Temporal is busy")
 		}
 		return nil
-	}, activity.RegisterOptions{Name: workflows.SignalOpenActivity})
-	env.RegisterWorkflow(workflows.Restore)
-	env.ExecuteWorkflow(workflows.Restore, workflows.RestoreInput{GraceUntil: 7})
+	}, activity.RegisterOptions{Name: workflows.RestoreStateActivity})
+	env.RegisterWorkflow(workflows.Reconcile)
+	env.ExecuteWorkflow(workflows.Reconcile, workflows.PassInput{GraceUntil: 7})
 	require.NoError(t, env.GetWorkflowError())
-	require.Equal(t, []workflows.RestoreInput{{GraceUntil: 7}, {GraceUntil: 7}, {GraceUntil: 7}}, asked)
+	require.Equal(t, []workflows.PassInput{{GraceUntil: 7}, {GraceUntil: 7}, {GraceUntil: 7}}, asked)
 }

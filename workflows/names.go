@@ -20,7 +20,6 @@ const (
 	ExecutionWorkflow  = "Execution"  // one durable run of a named executor
 	ConferenceWorkflow = "Conference" // one conference
 	LinkWorkflow       = "Link"       // what concerns one generation of a media unit
-	RestoreWorkflow    = "Restore"    // signals every open workflow after Redis lost data
 	ReportWorkflow     = "Report"     // asks media units to report all their conferences to the data proxy
 	ProbeWorkflow      = "Probe"      // counts the media units that respond to a command
 	RetentionWorkflow  = "Retention"  // removes expired data
@@ -40,7 +39,7 @@ const (
 	TaskQueueTurns       = "turns"
 	TaskQueueExecutions  = "executions"
 	TaskQueueConferences = "conferences"
-	TaskQueueLinks       = "links" // Link, Restore, Report, Probe, Retention, Reconcile and Record
+	TaskQueueLinks       = "links" // Link, Report, Probe, Retention, Reconcile and Record
 )
 
 // TaskQueues returns the task queues of workflows.
@@ -80,8 +79,7 @@ func LinkWorkflowID(nodeID string, generation int64) string {
 	return WorkflowID("link:" + berth.NodeTaskQueue(nodeID, generation)[len("node."):])
 }
 
-// RestoreWorkflowID is the workflow id of the restoration after the grace period that ends at graceUntil, in Unix ms of
-// Redis's clock.
+// RestoreWorkflowID is the workflow id of Reconcile for the grace period that ends at graceUntil, in Unix ms of Redis's clock.
 func RestoreWorkflowID(graceUntil int64) string {
 	return WorkflowID("restore:" + strconv.FormatInt(graceUntil, 10))
 }
@@ -230,14 +228,13 @@ const (
 	WakeWaitingActivity = "WakeWaiting"
 )
 
-// SignalOpenActivity signals the open workflows for Restore; it heartbeats and is retried until it succeeds.
-const SignalOpenActivity = "SignalOpen"
-
 // RemoveExpiredActivity removes expired data for Retention; it heartbeats and is retried until the next run is due.
 const RemoveExpiredActivity = "RemoveExpired"
 
-// Activities of reconciliation passes; both heartbeat.
+// Activities of the reconciliation; all heartbeat.
 const (
+	// RestoreStateActivity restores what Redis has lost; retried until it succeeds.
+	RestoreStateActivity = "RestoreState"
 	// FindDifferencesActivity makes the first check of a pass; it only reads.
 	FindDifferencesActivity = "FindDifferences"
 	// RepairDifferencesActivity makes the second check of what the first has found, and repairs what still differs.

@@ -9,13 +9,16 @@ import (
 	"berth"
 )
 
-// PassInput is the argument of Reconcile and FindDifferences.
+// PassInput is the argument of Reconcile, FindDifferences and RestoreState.
 type PassInput struct {
 	// PassID is set by Reconcile.
 	PassID string `json:"passId,omitempty"`
 	// Requested indicates a full pass that an operator started, DryRun that nothing is repaired.
 	Requested bool `json:"requested,omitempty"`
 	DryRun    bool `json:"dryRun,omitempty"`
+	// GraceUntil is set after Redis lost data: the end of the grace period in Unix ms of Redis's clock. Such a run only restores what
+	// Redis had; there is one for each grace period.
+	GraceUntil int64 `json:"graceUntil,omitempty"`
 }
 
 // Differences is the result of FindDifferences and the argument of RepairDifferences.
@@ -39,6 +42,9 @@ const (
 // hold in two checks. The pause between them is longer than the slowest operation that changes one place after another, so that only
 // what was lost is found. A Temporal Schedule runs it, one run at a time.
 func Reconcile(ctx workflow.Context, in PassInput) (berth.ReconcilePass, error) {
+	if in.GraceUntil != 0 {
+		return berth.ReconcilePass{}, restoreState(ctx, in)
+	}
 	in.PassID = workflow.GetInfo(ctx).WorkflowExecution.RunID
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ScheduleToCloseTimeout: ReconcileTimeout,
@@ -59,4 +65,15 @@ func Reconcile(ctx workflow.Context, in PassInput) (berth.ReconcilePass, error) 
 	var pass berth.ReconcilePass
 	err := workflow.ExecuteActivity(ctx, RepairDifferencesActivity, found).Get(ctx, &pass)
 	return pass, err
+}
+
+// restoreState restores in Redis what other stores and workflows know. Workflows that are too young to be listed confirm their slots
+// anyway.
+func restoreState(ctx workflow.Context, in PassInput) error {
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		ScheduleToCloseTimeout: time.Hour,
+		StartToCloseTimeout:    10 * time.Minute,
+		HeartbeatTimeout:       10 * time.Second,
+		RetryPolicy:            backoff(200*time.Millisecond, 5*time.Second),
+	}), RestoreStateActivity, in).Get(ctx, nil)
 }

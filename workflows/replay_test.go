@@ -21,7 +21,6 @@ var corpora = []struct {
 	{workflows.TaskWorkflow, "task", workflows.Task, 5},
 	{workflows.TurnWorkflow, "turn", workflows.Turn, 10},
 	{workflows.ExecutionWorkflow, "execution", workflows.Execution, 6},
-	{workflows.RestoreWorkflow, "restore", workflows.Restore, 1},
 	{workflows.ConferenceWorkflow, "conference", workflows.Conference, 10},
 	{workflows.LinkWorkflow, "link", workflows.Link, 4},
 	{workflows.ReportWorkflow, "report", workflows.Report, 1},
@@ -97,9 +96,6 @@ func TestWorkflows_ChangedCommands_DoNotReplay(t *testing.T) { // P1: proves tha
 		}),
 		workflows.RetentionWorkflow: sleepFirst(func(ctx workflow.Context, _ any) (workflows.RetentionResult, error) {
 			return workflows.Retention(ctx)
-		}),
-		workflows.RestoreWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.RestoreInput) (any, error) {
-			return nil, workflows.Restore(ctx, in)
 		}),
 	}
 	for _, s := range corpora {

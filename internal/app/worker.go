@@ -86,12 +86,11 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			RecordWithin: cfg.Record.RetryFor(),
 		},
 		Records: &activities.Records{Ledger: b.ledger, Webhook: records, Logger: logger},
-		Links:   &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Waiting: room, Logger: logger},
+		Links:   &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
 		Retention: &activities.Retention{
 			Ledger: b.ledger, Texts: cfg.Retention.Texts, Rows: cfg.Retention.Rows, Logger: logger,
 		},
 	}
-	acts.Links.Conferences = acts.Conferences
 	acts.Reconciler = &activities.Reconciler{
 		Ledger: b.ledger, Scripts: b.scripts, Starter: calls, Tasks: tasks, Turns: acts.Turns, Executions: acts.Executions,
 		Conferences: acts.Conferences, Health: probe.Report, Logger: logger,
@@ -112,7 +111,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Confirm: func(ctx context.Context, kind berth.NodeKind) (bool, error) {
 			return calls.ConfirmLoss(ctx, nodes.Snapshot().Nodes, kind)
 		},
-		OnGrace:    calls.StartRestore,
+		OnGrace:    calls.RestoreState,
 		OnCapacity: acts.Links.WakeFor,
 		Logger:     logger,
 	})

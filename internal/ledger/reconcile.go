@@ -125,16 +125,9 @@ func (l *Ledger) EndedTasks(ctx context.Context, since time.Time, after EndedTas
 	}, endedTasks, millis(since), millis(after.EndedAt), after.UserID, after.TaskID, clamp(limit, 1000))
 }
 
-// OpenConference names a conference that has not ended.
-type OpenConference struct {
-	ID, E164 string
-	Status   berth.ConferenceStatus
-}
-
 // OpenConferences returns conferences that have not ended, by id, behind the given one. limit is at most 1,000.
-func (l *Ledger) OpenConferences(ctx context.Context, after string, limit int) ([]OpenConference, error) {
-	return list(ctx, l, "open conferences", func(c *OpenConference) []any { return []any{&c.ID, &c.E164, &c.Status} },
-		`SELECT id, e164, status FROM conferences WHERE status <> 'ended' AND status <> 'deleted' AND id > $1
+func (l *Ledger) OpenConferences(ctx context.Context, after string, limit int) ([]berth.Conference, error) {
+	return list(ctx, l, "open conferences", body[berth.Conference], selectConference+`WHERE status <> 'ended' AND status <> 'deleted' AND id > $1
 		ORDER BY id LIMIT CAST($2 AS BIGINT)`, after, clamp(limit, 1000))
 }
 

@@ -37,13 +37,13 @@ func (s *Starter) SignalLink(ctx context.Context, unit workflows.NodeRef, signal
 	return nil
 }
 
-// StartRestore starts the restoration of a grace period that ends at until, by Redis's clock. Idempotent.
-func (s *Starter) StartRestore(ctx context.Context, until time.Time) error {
+// RestoreState makes the reconciliation restore what Redis lost before the grace period that ends at until, by Redis's clock. Idempotent.
+func (s *Starter) RestoreState(ctx context.Context, until time.Time) error {
 	_, err := s.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: workflows.RestoreWorkflowID(until.UnixMilli()), TaskQueue: workflows.TaskQueueLinks,
 		WorkflowIDReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-	}, workflows.RestoreWorkflow, workflows.RestoreInput{GraceUntil: until.UnixMilli()})
+	}, workflows.ReconcileWorkflow, workflows.PassInput{GraceUntil: until.UnixMilli()})
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if err != nil && !errors.As(err, &started) {
 		return fmt.Errorf("start the restoration: %w", outcome(err))

@@ -71,15 +71,10 @@ func (r *Room) call(e lua.ModelWaiter) lua.ModelWaiterCall {
 	return lua.ModelWaiterCall{ModelWaiter: e, Limits: r.opts.Limits(e.Model), Times: r.times}
 }
 
-// Enter enters a task, and reports whether its call may be made immediately. Otherwise its workflow is signalled. Idempotent.
-func (r *Room) Enter(ctx context.Context, e lua.ModelWaiter, deadline time.Time) (promoted bool, err error) {
-	return r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), 0)
-}
-
-// Restore enters a task that waited when Redis lost its data. Tasks of a user are ordered by the time of their creation.
-func (r *Room) Restore(ctx context.Context, e lua.ModelWaiter, created, deadline time.Time) error {
-	_, err := r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), created.UnixMicro())
-	return err
+// Enter enters a task, and reports whether its call may be made immediately. Otherwise its workflow is signalled. Tasks of a user that
+// waited when Redis lost its data are ordered by the time of their creation, zero for others. Idempotent.
+func (r *Room) Enter(ctx context.Context, e lua.ModelWaiter, created, deadline time.Time) (promoted bool, err error) {
+	return r.scripts.EnterTask(ctx, r.call(e), time.Until(deadline), created.UnixMicro())
 }
 
 // Leave removes the waiter of a task that has ended. Idempotent.

@@ -64,8 +64,8 @@ func (p pages) SignalWorkflow(_ context.Context, id, run, name string, arg any) 
 	return p.signal(id)
 }
 
-// newLinks returns activities with a real database and Redis, and a Temporal with these signals.
-func newLinks(t *testing.T, signal func(id string) error) *Links {
+// newReconciler returns activities with a real database and Redis, and a Temporal with these signals.
+func newReconciler(t *testing.T, signal func(id string) error) *Reconciler {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	store, err := ledger.Open(t.Context(), testdb.Start(t).Database(t), logger)
@@ -74,44 +74,49 @@ func newLinks(t *testing.T, signal func(id string) error) *Links {
 	rdb := redis.NewClient(&redis.Options{Addr: testredis.Start(t).Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	scripts := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
-	return &Links{
-		Conferences: &Conferences{},
-		Starter:     &starter.Starter{Client: pages{signal: signal}}, Ledger: store, Scripts: scripts, Logger: logger,
-		Waiting: waiting.New(scripts, waiting.Options{
+	return &Reconciler{
+		Starter: &starter.Starter{Client: pages{signal: signal}}, Ledger: store, Scripts: scripts, Logger: logger,
+		Conferences: &Conferences{Scripts: scripts, Logger: logger},
+		Tasks: &Tasks{Waiting: waiting.New(scripts, waiting.Options{
 			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
-		}),
+		})},
 	}
 }
 
-func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
+// restore makes one attempt of RestoreState, after one with these heartbeats.
+func restore(r *Reconciler, graceUntil int64, heartbeats any) error {
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(r.RestoreState)
+	if heartbeats != nil {
+		env.SetHeartbeatDetails(heartbeats)
+	}
+	_, err := env.ExecuteActivity(r.RestoreState, workflows.PassInput{GraceUntil: graceUntil})
+	return err
+}
+
+func TestRestoreState_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 	t.Parallel()
 	for name, c := range map[string]struct {
 		from  any // heartbeat details
 		pages []int
 	}{
 		"from the beginning":     {nil, []int{0, 1, 2}},
-		"from where it had come": {signalled{Page: []byte("2"), Count: 6}, []int{2}},
-		"a token that is gone":   {signalled{Page: []byte("old"), Count: 6}, []int{0, 1, 2}},
+		"from where it had come": {map[string]restored{lua.StateHeld: {Next: []byte("2"), Count: 6}}, []int{2}},
+		"a token that is gone":   {map[string]restored{lua.StateHeld: {Next: []byte("old"), Count: 6}}, []int{0, 1, 2}},
 		"details of another age": {"what", []int{0, 1, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var signalled sync.Map
-			l := newLinks(t, func(id string) error {
+			l := newReconciler(t, func(id string) error {
 				signalled.Store(id, true)
 				if strings.HasSuffix(id, "-1") {
 					return serviceerror.NewNotFound("it has ended")
 				}
 				return nil
 			})
-			var suite testsuite.WorkflowTestSuite
-			env := suite.NewTestActivityEnvironment()
-			env.RegisterActivity(l)
-			if c.from != nil {
-				env.SetHeartbeatDetails(c.from)
-			}
-			_, err := env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: 1})
-			require.NoError(t, err)
+			require.NoError(t, restore(l, 1, c.from))
 			want := map[string]bool{}
 			for _, page := range c.pages {
 				for i := range 3 {
@@ -126,11 +131,11 @@ func TestSignalOpen_OpenWorkflows_AllAreSignalled(t *testing.T) { // L12
 }
 
 // L12: nothing is granted on nodes before the holders on every page were signalled.
-func TestSignalOpen_SeveralPages_ExtendsGrace(t *testing.T) {
+func TestRestoreState_SeveralPages_ExtendsGrace(t *testing.T) {
 	t.Parallel()
-	var l *Links
+	var l *Reconciler
 	var g lua.Grace
-	l = newLinks(t, func(string) error {
+	l = newReconciler(t, func(string) error {
 		for { // until the extension is longer than the reads below take
 			switch server, err := l.Scripts.ReadServer(t.Context()); {
 			case err != nil:
@@ -144,11 +149,7 @@ func TestSignalOpen_SeveralPages_ExtendsGrace(t *testing.T) {
 	g, err = l.Scripts.CheckGuard(t.Context()) // a Redis without a guard
 	require.NoError(t, err)
 	require.Positive(t, g.Left)
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(l)
-	_, err = env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: g.Until.UnixMilli()})
-	require.NoError(t, err)
+	require.NoError(t, restore(l, g.Until.UnixMilli(), nil))
 	server, err := l.Scripts.ReadServer(t.Context())
 	require.NoError(t, err)
 	extended, err := l.Scripts.CheckGuard(t.Context())
@@ -157,25 +158,21 @@ func TestSignalOpen_SeveralPages_ExtendsGrace(t *testing.T) {
 	require.Greater(t, extended.Left, g.Until.Sub(server.Now))
 }
 
-func TestSignalOpen_Retried_ContinuesAtItsPage(t *testing.T) {
+func TestRestoreState_Retried_ContinuesAtItsPage(t *testing.T) {
 	t.Parallel()
-	l := newLinks(t, func(id string) error {
+	l := newReconciler(t, func(id string) error {
 		if id == "turn:1-2" {
 			return errors.New("busy")
 		}
 		return nil
 	})
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(l)
-	_, err := env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: 1})
-	require.ErrorContains(t, err, "open workflows not signalled")
+	require.ErrorContains(t, restore(l, 1, nil), lua.StateHeld+": not restored")
 }
 
 // L12, B1: tasks whose current step no attempt has begun wait again after a loss of data; the others do not.
-func TestSignalOpen_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
+func TestRestoreState_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
 	t.Parallel()
-	l := newLinks(t, func(string) error { return nil })
+	l := newReconciler(t, func(string) error { return nil })
 	step := berth.Step{Name: "match", Template: berth.TemplateJobMatch, Queue: "q_free_stream", Model: "m", Mode: berth.ModeStream}
 	const tasks = restorePage + 3
 	for i := range tasks {
@@ -196,21 +193,17 @@ func TestSignalOpen_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
 	ended := berth.TaskRef{UserID: "alice", TaskID: "t0002"}
 	_, _, err = l.Ledger.FinishTask(t.Context(), ledger.End{TaskRef: ended, Status: berth.TaskCancelled, Code: berth.CodeCancelled})
 	require.NoError(t, err)
-	var suite testsuite.WorkflowTestSuite
-	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(l)
-	_, err = env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: 1})
-	require.NoError(t, err)
+	require.NoError(t, restore(l, 1, nil))
 	room, err := l.Scripts.ReadRoom(t.Context(), "m", lua.ModelLimits{Cap: 1}, 1)
 	require.NoError(t, err)
 	require.Equal(t, tasks-2, room.Waiting, "in the grace nothing is promoted")
 }
 
 // FC13, C22: the licences of open conferences are restored before anything else, so that none is granted twice after a loss.
-func TestSignalOpen_RedisLostData_LicencesRestoredFirst(t *testing.T) {
+func TestRestoreState_RedisLostData_LicencesRestoredFirst(t *testing.T) {
 	t.Parallel()
 	for _, keeps := range []bool{true, false} {
-		l := newLinks(t, func(string) error { return errors.New("Temporal is unavailable") })
+		l := newReconciler(t, func(string) error { return errors.New("Temporal is unavailable") })
 		l.Conferences.Licences, l.Conferences.WaitingKeepsLicence = 2, keeps
 		want := 0
 		for i := range restorePage + 20 {
@@ -227,15 +220,15 @@ func TestSignalOpen_RedisLostData_LicencesRestoredFirst(t *testing.T) {
 				want++
 			}
 		}
-		var suite testsuite.WorkflowTestSuite
-		env := suite.NewTestActivityEnvironment()
-		env.RegisterActivity(l)
-		_, err := env.ExecuteActivity(l.SignalOpen, workflows.RestoreInput{GraceUntil: 1})
-		require.ErrorContains(t, err, "open workflows not signalled")
+		require.ErrorContains(t, restore(l, 1, nil), lua.StateHeld+": not restored")
 		used, has, err := l.Scripts.Licences(t.Context(), "8690000001")
 		require.NoError(t, err)
 		require.True(t, has)
 		require.Equal(t, want, used)
+		row, ok, err := l.Scripts.ConferenceRow(t.Context(), "8690000001")
+		require.NoError(t, err)
+		require.True(t, ok, "its row returns, too")
+		require.Equal(t, berth.ConferenceCreating, row.Status)
 		_, has, err = l.Scripts.Licences(t.Context(), "8690000000")
 		require.NoError(t, err)
 		require.False(t, has, "it has ended")
