@@ -108,6 +108,9 @@ type ConferenceOwner struct {
 	Epoch       int64       `json:"epoch"`
 }
 
+// Unit returns the unit's generation.
+func (o ConferenceOwner) Unit() NodeRef { return NodeRef{NodeID: o.NodeID, Generation: o.Generation} }
+
 // Conference is the state of a conference and, once it has ended, its detail record.
 type Conference struct {
 	ConferenceSpec

@@ -75,9 +75,8 @@ type Execution struct {
 
 // ExecutionAttempt is one attempt of an execution on one generation of a node.
 type ExecutionAttempt struct {
-	NodeID     string `json:"nodeId"`
-	Generation int64  `json:"generation"`
-	Error      string `json:"error,omitempty"`
+	NodeRef
+	Error string `json:"error,omitempty"`
 	// Lost indicates that the attempt ended because Temporal was unavailable. It is not counted.
 	Lost bool `json:"lost,omitempty" doc:"The attempt ended because of an outage and not because of the node; it is not counted"`
 	// Busy indicates that the node returned the work. It is not counted.

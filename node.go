@@ -185,6 +185,15 @@ func (s NodeSpec) validateClient() error {
 	return err
 }
 
+// NodeRef is one generation of a node.
+type NodeRef struct {
+	NodeID     string `json:"nodeId"`
+	Generation int64  `json:"generation"`
+}
+
+// TaskQueue returns the Temporal task queue of the generation.
+func (n NodeRef) TaskQueue() string { return NodeTaskQueue(n.NodeID, n.Generation) }
+
 // Node is a registered node as stored in Redis.
 type Node struct {
 	NodeSpec

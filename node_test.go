@@ -120,5 +120,5 @@ func TestFleetConfig_Validate_InvalidFieldNamed(t *testing.T) {
 	require.NoError(t, long.Validate())
 	long.Times[berth.NodeEngine] = berth.NodeTimes{Heartbeat: time.Second, Suspect: time.Minute, Death: berth.MaxFailureDetection + 1}
 	require.ErrorContains(t, long.Validate(), "engine: failureDetectionTimeout must be at most 30m0s")
-	require.Equal(t, "node.n1.7", berth.Assignment{NodeID: "n1", Generation: 7}.TaskQueue())
+	require.Equal(t, "node.n1.7", berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1", Generation: 7}}.TaskQueue())
 }

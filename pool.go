@@ -260,18 +260,14 @@ func Affinities() []Affinity { return []Affinity{AffinityFirst, AffinityHit, Aff
 
 // Assignment is a slot of a node that was taken.
 type Assignment struct {
-	LeaseID    string   `json:"leaseId"`
-	JobID      string   `json:"jobId,omitempty"`
-	NodeID     string   `json:"nodeId"`
-	Generation int64    `json:"generation"`
-	PoolID     string   `json:"poolId"`
-	Strategy   Strategy `json:"strategy,omitempty"` // that chose the node; empty when the affinity did
-	Affinity   Affinity `json:"affinity,omitempty"`
+	LeaseID string `json:"leaseId"`
+	JobID   string `json:"jobId,omitempty"`
+	NodeRef
+	PoolID   string   `json:"poolId"`
+	Strategy Strategy `json:"strategy,omitempty"` // that chose the node; empty when the affinity did
+	Affinity Affinity `json:"affinity,omitempty"`
 	// Missed is why the turn's node could not take the job; set with AffinityMiss only.
 	Missed ExcludeReason `json:"missed,omitempty"`
 	// Existed is true when an earlier call of the same request took the slot.
 	Existed bool `json:"-"`
 }
-
-// TaskQueue returns the Temporal task queue of the node.
-func (a Assignment) TaskQueue() string { return NodeTaskQueue(a.NodeID, a.Generation) }

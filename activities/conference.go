@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -100,7 +101,7 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (slot
 	if err != nil {
 		return berth.Assignment{}, err
 	}
-	zone, excluded := in.Conference.Zone, generations(in.Failed)
+	zone, excluded := in.Conference.Zone, slices.Clone(in.Failed)
 	for busy := 0; ; {
 		slot, err = c.Placer.Assign(ctx, conferenceLease(in.Conference.ID, epoch), placement.Request{
 			Requirements: berth.Requirements{
@@ -132,7 +133,7 @@ func (c *Conferences) assign(ctx context.Context, in workflows.PlaceInput) (slot
 		if _, err := c.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
 			return berth.Assignment{}, err
 		}
-		excluded = append(excluded, placement.Generation{NodeID: slot.NodeID, Generation: slot.Generation})
+		excluded = append(excluded, slot.NodeRef)
 		busy++
 	}
 	refusal, ok := errors.AsType[*berth.Refusal](err)
@@ -288,14 +289,14 @@ func (c *Conferences) notifyWaiting(ctx context.Context, slot *workflows.HeldSlo
 
 // markIdle marks units that did not start a command as unresponsive, unless they run many other commands: a unit runs few at
 // a time, so the command may have waited for these.
-func (c *Conferences) markIdle(ctx context.Context, units []workflows.NodeRef) {
+func (c *Conferences) markIdle(ctx context.Context, units []berth.NodeRef) {
 	for _, u := range units {
 		commands, err := c.Scripts.CountInFlight(ctx, u.NodeID, inFlightWithin)
 		switch {
 		case err != nil:
 			c.Logger.WarnContext(ctx, "commands of the unit not counted", "unit", u.NodeID, "error", err)
 		case commands < berth.MaxUnitCommands:
-			c.markUnresponsive(ctx, []workflows.NodeRef{u})
+			c.markUnresponsive(ctx, []berth.NodeRef{u})
 		default:
 			c.Logger.InfoContext(ctx, "unit is busy with commands", "unit", u.NodeID, "generation", u.Generation, "commands", commands)
 		}
@@ -304,7 +305,7 @@ func (c *Conferences) markIdle(ctx context.Context, units []workflows.NodeRef) {
 
 // markUnresponsive excludes units that did not reply to a command for a period. Without it, a unit that still sends
 // heartbeats would be chosen for the next conference, too.
-func (c *Conferences) markUnresponsive(ctx context.Context, units []workflows.NodeRef) {
+func (c *Conferences) markUnresponsive(ctx context.Context, units []berth.NodeRef) {
 	for _, u := range units {
 		if c.Fleet.Snapshot().Nodes[u.NodeID].Generation == u.Generation {
 			c.Logger.WarnContext(ctx, "unit did not reply to a command and is skipped", "unit", u.NodeID,
@@ -334,7 +335,7 @@ func (c *Conferences) requestList(ctx context.Context, owner berth.ConferenceOwn
 	if err != nil || unit.Generation != owner.Generation {
 		return err
 	}
-	return c.NotifyLink(ctx, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}})
+	return c.NotifyLink(ctx, workflows.LinkRequest{Unit: owner.Unit()})
 }
 
 // write writes a conference to the ledger and to Redis, and appends the events, of which first is the first's number; confirmed is that of
@@ -396,7 +397,7 @@ func (c *Conferences) PrepareAdoption(ctx context.Context, in workflows.Adoption
 		return workflows.AdoptionReply{}, unavailable("no epoch", err)
 	}
 	slot := berth.Assignment{
-		LeaseID: conferenceLease(in.ConferenceID, epoch), NodeID: in.Unit.NodeID, Generation: in.Unit.Generation,
+		LeaseID: conferenceLease(in.ConferenceID, epoch), NodeRef: berth.NodeRef{NodeID: in.Unit.NodeID, Generation: in.Unit.Generation},
 		PoolID: berth.CapabilityConference,
 	}
 	code, err := c.Scripts.RestoreNodeSlot(ctx, slot, in.Hold)

@@ -31,7 +31,7 @@ func (c *Conferences) PlaceMove(ctx context.Context, in workflows.MoveInput) (pl
 	if in.Unit != "" {
 		slot, err = c.assignUnit(ctx, in)
 	} else {
-		from := workflows.NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}
+		from := owner.Unit()
 		slot, err = c.assign(ctx, workflows.PlaceInput{Conference: in.Conference, Failed: append(in.Failed, from), Hold: in.Hold, AnyZone: in.Conference.ZoneFallback})
 	}
 	var refusal *berth.Refusal
@@ -69,7 +69,7 @@ func (c *Conferences) assignUnit(ctx context.Context, in workflows.MoveInput) (b
 		return berth.Assignment{}, err
 	}
 	slot := berth.Assignment{
-		LeaseID: conferenceLease(in.Conference.ID, epoch), NodeID: unit.ID, Generation: unit.Generation, PoolID: berth.CapabilityConference,
+		LeaseID: conferenceLease(in.Conference.ID, epoch), NodeRef: berth.NodeRef{NodeID: unit.ID, Generation: unit.Generation}, PoolID: berth.CapabilityConference,
 	}
 	code, err := c.Scripts.RestoreNodeSlot(ctx, slot, in.Hold)
 	if err == nil && code != lua.NodeSlotHeld {

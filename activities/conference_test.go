@@ -214,13 +214,13 @@ func TestPrepareAdoption_UnitRegistered_SlotIsHeld(t *testing.T) {
 	reply, err := d.PlaceConference(t.Context(), request("1001"))
 	require.NoError(t, err)
 	adopted, err := d.PrepareAdoption(t.Context(), workflows.AdoptionInput{
-		E164: "1002", ConferenceID: "c-1002", Unit: workflows.NodeRef{NodeID: "u1", Generation: generation}, Hold: time.Minute,
+		E164: "1002", ConferenceID: "c-1002", Unit: berth.NodeRef{NodeID: "u1", Generation: generation}, Hold: time.Minute,
 	})
 	require.NoError(t, err)
 	require.False(t, adopted.Gone)
 	require.Positive(t, adopted.Epoch)
 	require.Equal(t, 2, d.leases(t, "u1"), "beyond its capacity")
-	gone, err := d.PrepareAdoption(t.Context(), workflows.AdoptionInput{E164: "1002", ConferenceID: "c-1002", Unit: workflows.NodeRef{NodeID: "u1", Generation: 1}, Hold: time.Minute})
+	gone, err := d.PrepareAdoption(t.Context(), workflows.AdoptionInput{E164: "1002", ConferenceID: "c-1002", Unit: berth.NodeRef{NodeID: "u1", Generation: 1}, Hold: time.Minute})
 	require.NoError(t, err)
 	require.True(t, gone.Gone)
 
@@ -260,10 +260,10 @@ func TestPlaceConference_Zone_OnlyItsUnits(t *testing.T) {
 	require.Equal(t, "no media unit is registered in zone nowhere", reply.Message)
 	require.Empty(t, d.Fleet.Snapshot().Pools, "requests define no pools")
 
-	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "here", Generation: d.Fleet.Snapshot().Nodes["here"].Generation}))
+	require.NoError(t, d.links.WakeWaiting(t.Context(), berth.NodeRef{NodeID: "here", Generation: d.Fleet.Snapshot().Nodes["here"].Generation}))
 	require.Empty(t, d.temporal.signalled(), "it waits for another zone")
 	generation := d.unit(t, "there2", "Málaga 2", 1)
-	require.NoError(t, d.links.WakeWaiting(t.Context(), workflows.NodeRef{NodeID: "there2", Generation: generation}))
+	require.NoError(t, d.links.WakeWaiting(t.Context(), berth.NodeRef{NodeID: "there2", Generation: generation}))
 	require.Equal(t, []string{"conference:1002 capacity"}, d.temporal.signalled())
 	reply, err = d.PlaceConference(t.Context(), request("1002", zone("Málaga 2"), waits))
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func TestWakeFor_Capacity_NotifiesThatManyWaiting(t *testing.T) {
 	d.unit(t, "here", "", 1)
 	d.unit(t, "there", "Málaga 2", 1)
 	_, err := d.Scripts.RestoreNodeSlot(t.Context(), berth.Assignment{
-		LeaseID: "other", NodeID: "full", Generation: d.unit(t, "full", "nowhere", 1), PoolID: berth.CapabilityConference,
+		LeaseID: "other", NodeRef: berth.NodeRef{NodeID: "full", Generation: d.unit(t, "full", "nowhere", 1)}, PoolID: berth.CapabilityConference,
 	}, time.Hour)
 	require.NoError(t, err)
 	require.NoError(t, d.links.WakeFor(t.Context(), []string{"here", "there", "full", "unknown"}))
@@ -367,7 +367,7 @@ func TestReconcileUnit_List_NotifiesConferencesAndReturnsUnknownCopies(t *testin
 	t.Parallel()
 	d := conferences(t)
 	generation := d.unit(t, "u1", "", 9)
-	unit := workflows.NodeRef{NodeID: "u1", Generation: generation}
+	unit := berth.NodeRef{NodeID: "u1", Generation: generation}
 	epochs := make([]int64, 4)
 	for i := range epochs {
 		in := request(fmt.Sprintf("100%d", i))
@@ -428,7 +428,7 @@ func TestPlaceConference_UnresponsiveUnit_IsSkipped(t *testing.T) {
 	generation := d.unit(t, "u1", "", 9)
 	silent := func(generation int64) func(*workflows.PlaceInput) {
 		return func(in *workflows.PlaceInput) {
-			in.Unresponsive = []workflows.NodeRef{{NodeID: "u1", Generation: generation}}
+			in.Unresponsive = []berth.NodeRef{{NodeID: "u1", Generation: generation}}
 		}
 	}
 	marked := func(is bool) {
@@ -509,7 +509,7 @@ func TestPlaceConference_CommandNotStarted_BusyUnitIsNotSkipped(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := d.PlaceConference(t.Context(), request("2001", waits, func(in *workflows.PlaceInput) {
-		in.NotStarted = []workflows.NodeRef{{NodeID: "u1", Generation: u1}, {NodeID: "u2", Generation: u2}}
+		in.NotStarted = []berth.NodeRef{{NodeID: "u1", Generation: u1}, {NodeID: "u2", Generation: u2}}
 	}))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

@@ -29,7 +29,7 @@ type Executions struct {
 // announces that a node is reserved for it. Idempotent by lease id while the slot is held.
 func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
 	a, err := e.Placer.AssignOrWait(ctx, placement.Request{
-		Requirements: in.Where, Failed: generations(in.Failed), Readmit: in.Readmit,
+		Requirements: in.Where, Failed: in.Failed, Readmit: in.Readmit,
 	}, lua.Queued{NodeWaiter: waiterOf(in), Since: in.Since, Left: in.Left}, in.Accepted)
 	if err != nil {
 		return workflows.AssignReply{}, refused(err)
@@ -53,15 +53,6 @@ func (e *Executions) LeaveWaiting(ctx context.Context, in workflows.AssignInput)
 
 func waiterOf(in workflows.AssignInput) lua.NodeWaiter {
 	return lua.NodeWaiter{UserID: in.UserID, ExecutionID: in.Key, Attempt: in.Attempt}
-}
-
-// generations returns the nodes as placement knows them.
-func generations(nodes []workflows.NodeRef) []placement.Generation {
-	var out []placement.Generation
-	for _, n := range nodes {
-		out = append(out, placement.Generation(n))
-	}
-	return out
 }
 
 // ConfirmNode extends the lease of a slot to the time left. In a grace it restores the slot if Redis lost it. The error is

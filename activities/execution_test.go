@@ -76,7 +76,7 @@ func TestAssignNode_Capabilities_SlotTakenOrRefusedWithReasons(t *testing.T) { /
 	require.NoError(t, err)
 	require.Equal(t, workflows.AssignReply{
 		Assignment: berth.Assignment{
-			LeaseID: "execution:l1:1", NodeID: "n1", Generation: generation, PoolID: "resize", Strategy: berth.StrategyLoadBalanced,
+			LeaseID: "execution:l1:1", NodeRef: berth.NodeRef{NodeID: "n1", Generation: generation}, PoolID: "resize", Strategy: berth.StrategyLoadBalanced,
 		},
 		MaxRetries: 3, EnableFailover: true,
 	}, reply)
@@ -204,7 +204,7 @@ func TestAssignNode_GenerationFailed_ExcludedUntilRegisteredAgain(t *testing.T) 
 	e, _ := executions(t)
 	old := e.engine(t, "n1", 9, "resize")
 	in := assignment("l1", "resize")
-	in.Failed = []workflows.NodeRef{{NodeID: "n1", Generation: old}}
+	in.Failed = []berth.NodeRef{{NodeID: "n1", Generation: old}}
 	_, err := e.AssignNode(t.Context(), in)
 	require.Equal(t, 1, requireRefused(t, err, berth.CodeNoNode).Reasons[berth.ExcludeByCaller])
 	e.engine(t, "n1", 9, "resize")
@@ -355,7 +355,7 @@ func TestAssignNode_Readmit_OnlyWithoutAnotherNode(t *testing.T) { // S8
 			generation := e.engine(t, "n1", 1, "resize")
 			c.others(t, e)
 			in := assignment("e1", "resize")
-			in.Attempt, in.Failed, in.Readmit = 2, []workflows.NodeRef{{NodeID: "n1", Generation: generation}}, c.readmit
+			in.Attempt, in.Failed, in.Readmit = 2, []berth.NodeRef{{NodeID: "n1", Generation: generation}}, c.readmit
 			in.Where.Services = []string{"vips"} // n1 declares none, so it is not demanded of it
 			reply, err := e.AssignNode(t.Context(), in)
 			if c.code != "" {
@@ -379,7 +379,7 @@ func TestAssignNode_ReadmittedInTheRoom_GetsTheNodeInItsOrder(t *testing.T) { //
 	failed := func(id string, readmit bool) error {
 		in := assignment(id, "resize")
 		in.Attempt, in.Accepted, in.Readmit = 2, true, readmit
-		in.Failed = []workflows.NodeRef{{NodeID: "n1", Generation: generation}}
+		in.Failed = []berth.NodeRef{{NodeID: "n1", Generation: generation}}
 		_, err := e.AssignNode(ctx, in)
 		return err
 	}
@@ -395,8 +395,8 @@ func TestAssignNode_ReadmittedInTheRoom_GetsTheNodeInItsOrder(t *testing.T) { //
 			handed <- id
 		}
 	})
-	require.NoError(t, e.ReleaseNode(ctx, workflows.HeldSlot{Assignment: berth.Assignment{NodeID: "n1", LeaseID: "execution:first:1"}}))
+	require.NoError(t, e.ReleaseNode(ctx, workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:first:1"}}))
 	require.Equal(t, "execution/x/alice/1/f2:2", <-handed, "f1 may not use it yet")
-	require.NoError(t, e.ReleaseNode(ctx, workflows.HeldSlot{Assignment: berth.Assignment{NodeID: "n1", LeaseID: "execution:f2:2"}}))
+	require.NoError(t, e.ReleaseNode(ctx, workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:f2:2"}}))
 	require.Equal(t, "execution/x/alice/1/f3:2", <-handed)
 }

@@ -156,7 +156,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	tried, code := d.place(t, third)
 	require.Empty(t, code)
 	third.Conference.Revision, third.Conference.Epoch, third.Release = 9, tried.Owner.Epoch, []berth.Assignment{tried.Slot}
-	third.Failed = []workflows.NodeRef{{NodeID: tried.Owner.NodeID, Generation: tried.Owner.Generation}}
+	third.Failed = []berth.NodeRef{{NodeID: tried.Owner.NodeID, Generation: tried.Owner.Generation}}
 	_, code = d.place(t, third)
 	require.Equal(t, berth.CodeNodeFull, code)
 	require.Zero(t, d.licences(t))

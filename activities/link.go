@@ -31,7 +31,7 @@ const (
 )
 
 // ReadUnitState returns the registered generation of a unit.
-func (l *Links) ReadUnitState(ctx context.Context, in workflows.NodeRef) (workflows.UnitState, error) {
+func (l *Links) ReadUnitState(ctx context.Context, in berth.NodeRef) (workflows.UnitState, error) {
 	return readUnitState(ctx, l.Scripts, in.NodeID)
 }
 
@@ -52,7 +52,7 @@ func (l *Links) LoseUnit(ctx context.Context, n berth.NodeNotice) error {
 }
 
 // ReadUnit returns the conferences that a unit should run.
-func (l *Links) ReadUnit(ctx context.Context, in workflows.NodeRef) (workflows.UnitRows, error) {
+func (l *Links) ReadUnit(ctx context.Context, in berth.NodeRef) (workflows.UnitRows, error) {
 	rows, err := l.Ledger.ConferencesOf(ctx, in.NodeID)
 	if err != nil {
 		return workflows.UnitRows{}, unavailable("conferences of the unit not read", err)

@@ -96,7 +96,7 @@ func (p *pass) listUnits(ctx context.Context) error {
 			continue
 		}
 		if err := p.r.Conferences.NotifyLink(ctx, workflows.LinkRequest{
-			Unit: workflows.NodeRef{NodeID: id, Generation: unit.Generation},
+			Unit: berth.NodeRef{NodeID: id, Generation: unit.Generation},
 		}); err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (r *Reconciler) restartConference(ctx context.Context, f berth.ReconcileFin
 	if err := r.Starter.RestartConference(ctx, in); err != nil || live == 0 {
 		return err
 	}
-	return r.Conferences.NotifyLink(ctx, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: c.Owner.NodeID, Generation: live}})
+	return r.Conferences.NotifyLink(ctx, workflows.LinkRequest{Unit: berth.NodeRef{NodeID: c.Owner.NodeID, Generation: live}})
 }
 
 // resumeFrom returns the state with which a conference continues from its row.
@@ -201,14 +201,14 @@ func resumeFrom(c berth.Conference, unit berth.Node) workflows.ConferenceProgres
 	if owner.NodeID != "" && c.Status != berth.ConferenceCreating && !released {
 		c.Status = berth.ConferenceAwaitingConnection
 		p.Slot = &berth.Assignment{
-			LeaseID: conferenceLease(c.ID, owner.Epoch), NodeID: owner.NodeID, Generation: owner.Generation, PoolID: berth.CapabilityConference,
+			LeaseID: conferenceLease(c.ID, owner.Epoch), NodeRef: berth.NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}, PoolID: berth.CapabilityConference,
 		}
 		p.Conference = c
 		return p
 	}
 	if owner.NodeID != "" {
 		p.Stale = []workflows.Copy{{
-			NodeRef: workflows.NodeRef{NodeID: owner.NodeID, Generation: cmp.Or(live, owner.Generation)}, Epoch: owner.Epoch,
+			NodeRef: berth.NodeRef{NodeID: owner.NodeID, Generation: cmp.Or(live, owner.Generation)}, Epoch: owner.Epoch,
 		}}
 	}
 	c.Status, c.Owner, c.Waiting = berth.ConferenceAwaitingRecovery, berth.ConferenceOwner{}, "its run was ended or lost outside of berth"
@@ -271,7 +271,7 @@ func (r *Reconciler) loseOwner(ctx context.Context, f berth.ReconcileFinding) er
 		return err
 	}
 	if live := liveGeneration(units[c.Owner.NodeID]); live != 0 {
-		return r.Conferences.NotifyLink(ctx, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: c.Owner.NodeID, Generation: live}})
+		return r.Conferences.NotifyLink(ctx, workflows.LinkRequest{Unit: berth.NodeRef{NodeID: c.Owner.NodeID, Generation: live}})
 	}
 	_, err = r.Starter.SignalConference(ctx, c.E164, workflows.SignalUnit, workflows.UnitNotice{
 		NodeID: c.Owner.NodeID, Generation: c.Owner.Generation, Incarnation: c.Owner.Incarnation, Gone: berth.DepartureUnresponsive,

@@ -36,7 +36,7 @@ func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (be
 		UserID: in.UserID, SessionID: in.SessionID, TurnID: in.TurnID, JobID: in.JobID, RequestID: in.RequestID, Dispatch: in.Dispatch,
 		EndsTurn: in.EndsTurn, AffinityNodeID: in.AffinityNodeID,
 	}, placement.Request{
-		Requirements: berth.Requirements{PoolID: in.PoolID}, Failed: generations(in.Excluded), Avoided: generations(in.Avoided),
+		Requirements: berth.Requirements{PoolID: in.PoolID}, Failed: in.Excluded, Avoided: in.Avoided,
 	})
 	switch {
 	case err != nil:

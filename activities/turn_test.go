@@ -168,7 +168,7 @@ func TestDispatchJob_FailedGeneration_IsExcludedUntilItRegistersAgain(t *testing
 	require.NoError(t, err)
 	redispatch := jobOf("t1", 0)
 	redispatch.Dispatch, redispatch.AffinityNodeID = 2, "n1"
-	redispatch.Excluded = []workflows.NodeRef{{NodeID: "n1", Generation: first.Generation}, {NodeID: "n1", Generation: first.Generation - 1}}
+	redispatch.Excluded = []berth.NodeRef{{NodeID: "n1", Generation: first.Generation}, {NodeID: "n1", Generation: first.Generation - 1}}
 	_, err = h.DispatchJob(t.Context(), redispatch)
 	require.Equal(t, string(berth.CodeNoNode), applicationError(t, err).Type())
 
@@ -191,7 +191,7 @@ func TestDispatchJob_AvoidedNode_IsChosenOnlyIfAlone(t *testing.T) {
 	}
 	for i, want := range wants {
 		next := jobOf("t1", i+1)
-		next.Avoided = []workflows.NodeRef{{NodeID: first.NodeID, Generation: first.Generation}}
+		next.Avoided = []berth.NodeRef{{NodeID: first.NodeID, Generation: first.Generation}}
 		a, err := h.DispatchJob(t.Context(), next)
 		require.NoError(t, err)
 		require.Equal(t, want, a.NodeID)

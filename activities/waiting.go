@@ -18,7 +18,7 @@ const maxWaiting = 1000
 const minWaitingPage = 10
 
 // WakeWaiting notifies as many waiting conferences as the unit has capacity for.
-func (l *Links) WakeWaiting(ctx context.Context, in workflows.NodeRef) error {
+func (l *Links) WakeWaiting(ctx context.Context, in berth.NodeRef) error {
 	if err := l.WakeFor(ctx, []string{in.NodeID}); err != nil {
 		return unavailable("waiting conferences not notified", err)
 	}

@@ -62,7 +62,7 @@ type Starter interface {
 	ExtendConference(ctx context.Context, e164 string, req workflows.ExtendRequest) (berth.Conference, error)
 	SignalConference(ctx context.Context, e164, signal string, arg any) (running bool, err error)
 	SendRecord(ctx context.Context, in workflows.RecordInput, again bool) error
-	ReportUnits(ctx context.Context, units []workflows.NodeRef) error
+	ReportUnits(ctx context.Context, units []berth.NodeRef) error
 
 	// Reconcile starts a full pass of the reconciliation and returns its id.
 	Reconcile(ctx context.Context, dryRun bool) (passID string, err error)

@@ -150,7 +150,7 @@ func viewAssignment(id string, a berth.Assignment, hold time.Duration, existing 
 
 // held validates the body and returns the slot as its holder knows it; an empty one when the body names no node.
 func (b assignment) held(lease, id string) (berth.Assignment, error) {
-	a := berth.Assignment{LeaseID: lease, NodeID: b.NodeID, Generation: b.Generation, PoolID: b.PoolID, Strategy: b.Strategy}
+	a := berth.Assignment{LeaseID: lease, NodeRef: berth.NodeRef{NodeID: b.NodeID, Generation: b.Generation}, PoolID: b.PoolID, Strategy: b.Strategy}
 	if b.LeaseID != "" && b.LeaseID != id {
 		return a, berth.Invalid("leaseId", "does not match the path")
 	}

@@ -144,7 +144,7 @@ func (s *fakeStarter) Reconcile(context.Context, bool) (string, error) {
 	return "pass-1", b.failure
 }
 
-func (s *fakeStarter) ReportUnits(_ context.Context, units []workflows.NodeRef) error {
+func (s *fakeStarter) ReportUnits(_ context.Context, units []berth.NodeRef) error {
 	b, unlock := s.open()
 	defer unlock()
 	if b.failure != nil {

@@ -226,7 +226,7 @@ func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOut
 		return nil, err
 	}
 	out := &reportOutputBody{}
-	var units []workflows.NodeRef
+	var units []berth.NodeRef
 	nodes := s.Fleet.Snapshot().Nodes
 	for _, id := range slices.Sorted(maps.Keys(owners)) {
 		if n, ok := nodes[id]; !ok || n.State == berth.NodeDead {
@@ -234,7 +234,7 @@ func (s *server) reportConferences(ctx context.Context, _ *struct{}) (*reportOut
 			continue
 		}
 		out.Conferences += owners[id]
-		units = append(units, workflows.NodeRef{NodeID: id, Generation: nodes[id].Generation})
+		units = append(units, berth.NodeRef{NodeID: id, Generation: nodes[id].Generation})
 	}
 	out.Units = len(units)
 	for round := range slices.Chunk(units, workflows.MaxReportUnits) {

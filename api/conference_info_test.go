@@ -161,7 +161,7 @@ func TestReportConferences_RegisteredUnits_AreRequested(t *testing.T) { // C18
 	waitFor(t, "the units to be known", func() bool { return len(h.fleet.Snapshot().Nodes) == 3 })
 	require.Equal(t, doc{"units": 2.0, "conferences": 3.0, "lost": 1.0}, report())
 	b, unlock := h.starter.open()
-	require.Equal(t, [][]workflows.NodeRef{{{NodeID: "u1", Generation: g1}, {NodeID: "u2", Generation: g2}}}, b.reports)
+	require.Equal(t, [][]berth.NodeRef{{{NodeID: "u1", Generation: g1}, {NodeID: "u2", Generation: g2}}}, b.reports)
 	b.failure = errDown
 	unlock()
 	require.Equal(t, http.StatusServiceUnavailable, h.call(http.MethodPost, "/v1/conferences/report", h.operator(), nil).status)

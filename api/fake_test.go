@@ -29,7 +29,7 @@ type book struct {
 	releasedBy  []string
 	slow        bool // units release only later
 	notices     []workflows.UnitNotice
-	reports     [][]workflows.NodeRef
+	reports     [][]berth.NodeRef
 	queues      map[string]starter.QueueState
 	described   int      // calls of DescribeQueue
 	records     []string // ids of conferences whose records were sent again

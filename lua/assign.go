@@ -106,7 +106,7 @@ func leaseRow(leaseID, row string) (berth.Assignment, bool) {
 		return berth.Assignment{}, false
 	}
 	return berth.Assignment{
-		LeaseID: leaseID, PoolID: f[0], NodeID: f[1], Generation: number(f[2]), Strategy: berth.Strategy(f[3]),
+		LeaseID: leaseID, PoolID: f[0], NodeRef: berth.NodeRef{NodeID: f[1], Generation: number(f[2])}, Strategy: berth.Strategy(f[3]),
 	}, true
 }
 

@@ -768,7 +768,7 @@ func TestRegisterNode_AfterGrace_WaitsForLostLeases(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Equal(t, lua.AssignFull, job.Code, "not even for the turn's own node")
-			held := berth.Assignment{NodeID: id, Generation: before, LeaseID: "held-" + id, PoolID: id}
+			held := berth.Assignment{NodeRef: berth.NodeRef{NodeID: id, Generation: before}, LeaseID: "held-" + id, PoolID: id}
 			stranger := held
 			stranger.Generation--
 			code, _, err := s.ConfirmNodeSlot(t.Context(), stranger, time.Hour)

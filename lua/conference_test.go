@@ -286,7 +286,7 @@ func TestRestoreNodeSlot_NodeFull_HoldsSlot(t *testing.T) {
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		r := register(t, s, spec("u1", slots(2)))
 		seize := func(lease string, generation int64, ttl time.Duration) string {
-			code, err := s.RestoreNodeSlot(t.Context(), berth.Assignment{LeaseID: lease, NodeID: "u1", Generation: generation, PoolID: pair}, ttl)
+			code, err := s.RestoreNodeSlot(t.Context(), berth.Assignment{LeaseID: lease, NodeRef: berth.NodeRef{NodeID: "u1", Generation: generation}, PoolID: pair}, ttl)
 			require.NoError(t, err)
 			return code
 		}
@@ -301,8 +301,8 @@ func TestRestoreNodeSlot_NodeFull_HoldsSlot(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, until, float64(redisMs(t, s)+50*60_000))
 		require.Equal(t, "u1", first.NodeID)
-		require.True(t, release(t, s, berth.Assignment{NodeID: "u1", LeaseID: "l2"}))
-		require.True(t, release(t, s, berth.Assignment{NodeID: "u1", LeaseID: "l3"}))
+		require.True(t, release(t, s, berth.Assignment{NodeRef: berth.NodeRef{NodeID: "u1"}, LeaseID: "l2"}))
+		require.True(t, release(t, s, berth.Assignment{NodeRef: berth.NodeRef{NodeID: "u1"}, LeaseID: "l3"}))
 		require.Equal(t, lua.AssignOK, assign(t, s, "l4", lua.Choice{}).Code)
 		require.Equal(t, lua.NodeGone, seize("l5", r.Generation+1, time.Minute))
 		code, err := s.WithdrawNode(t.Context(), "u1", 0, berth.DepartureWithdrawn)

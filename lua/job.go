@@ -54,7 +54,7 @@ func parseJob(row string) (JobState, error) {
 		UserID: r.UserID, SessionID: r.SessionID, TurnID: r.TurnID, RequestID: r.RequestID, Dispatch: r.Dispatch,
 		CreatedAt: time.UnixMilli(r.CreatedAt),
 		Assignment: berth.Assignment{
-			LeaseID: r.LeaseID, JobID: r.JobID, NodeID: r.NodeID, Generation: r.Generation, PoolID: r.Pool,
+			LeaseID: r.LeaseID, JobID: r.JobID, NodeRef: berth.NodeRef{NodeID: r.NodeID, Generation: r.Generation}, PoolID: r.Pool,
 			Strategy: berth.Strategy(r.Strategy), Affinity: berth.Affinity(r.Affinity), Missed: berth.ExcludeReason(r.Missed),
 		},
 	}, nil

@@ -96,7 +96,7 @@ func atomicSlots(s *lua.Scripts, generations map[string]int64) slotClient {
 			return d.Code, err
 		case "confirm":
 			code, _, err := s.ConfirmNodeSlot(ctx, berth.Assignment{
-				NodeID: in.node, Generation: generations[in.node], LeaseID: in.lease,
+				NodeRef: berth.NodeRef{NodeID: in.node, Generation: generations[in.node]}, LeaseID: in.lease,
 			}, time.Hour)
 			return code, err
 		default:

@@ -34,7 +34,7 @@ func TestConference_CapacityAppears_WaitingOnesRecover(t *testing.T) {
 	}
 	seize := func(id string, ttl time.Duration) {
 		code, err := scripts.RestoreNodeSlot(t.Context(), berth.Assignment{
-			LeaseID: "of another", NodeID: id, Generation: look(id).Generation, PoolID: berth.CapabilityConference,
+			LeaseID: "of another", NodeRef: berth.NodeRef{NodeID: id, Generation: look(id).Generation}, PoolID: berth.CapabilityConference,
 		}, ttl)
 		require.NoError(t, err)
 		require.Equal(t, lua.NodeSlotHeld, code)

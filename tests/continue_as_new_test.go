@@ -105,10 +105,10 @@ func TestUnit_Lost_ReportsAndProbesNameIt(t *testing.T) {
 		require.NoError(t, err)
 		return run
 	}
-	here, lost := workflows.NodeRef{NodeID: "lost-u1", Generation: c.Owner.Generation}, workflows.NodeRef{NodeID: "lost-u2", Generation: 1}
-	report := start("report:some", workflows.ReportWorkflow, workflows.ReportInput{Units: []workflows.NodeRef{here, lost}})
-	some := start("probe:some", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []workflows.NodeRef{here, lost}})
-	none := start("probe:none", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []workflows.NodeRef{lost}})
+	here, lost := berth.NodeRef{NodeID: "lost-u1", Generation: c.Owner.Generation}, berth.NodeRef{NodeID: "lost-u2", Generation: 1}
+	report := start("report:some", workflows.ReportWorkflow, workflows.ReportInput{Units: []berth.NodeRef{here, lost}})
+	some := start("probe:some", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []berth.NodeRef{here, lost}})
+	none := start("probe:none", workflows.ProbeWorkflow, workflows.ProbeInput{Units: []berth.NodeRef{lost}})
 	var answered int
 	require.NoError(t, some.Get(t.Context(), &answered))
 	require.Equal(t, 1, answered)
@@ -116,7 +116,7 @@ func TestUnit_Lost_ReportsAndProbesNameIt(t *testing.T) {
 	require.Zero(t, answered)
 	var sent workflows.ReportResult
 	require.NoError(t, report.Get(t.Context(), &sent))
-	require.Equal(t, workflows.ReportResult{Asked: 2, Unresponsive: []workflows.NodeRef{lost}}, sent)
+	require.Equal(t, workflows.ReportResult{Asked: 2, Unresponsive: []berth.NodeRef{lost}}, sent)
 	s.saveHistory("report-some", report.GetID())
 	s.saveHistory("probe-some", some.GetID())
 	s.saveHistory("probe-none", none.GetID())

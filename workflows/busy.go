@@ -31,12 +31,12 @@ type busyNodes struct {
 }
 
 type busyNode struct {
-	NodeRef
+	berth.NodeRef
 	until time.Time
 }
 
 // returned reports whether a node has returned its work, and for how long it is not asked.
-func (b *busyNodes) returned(ctx workflow.Context, node NodeRef, err error) bool {
+func (b *busyNodes) returned(ctx workflow.Context, node berth.NodeRef, err error) bool {
 	app, ok := errors.AsType[*temporal.ApplicationError](err)
 	b.last = ok && app.Type() == berth.ErrorBusy
 	if !b.last {
@@ -52,7 +52,7 @@ func (b *busyNodes) returned(ctx workflow.Context, node NodeRef, err error) bool
 }
 
 // now returns the nodes that are busy now.
-func (b *busyNodes) now(ctx workflow.Context) (nodes []NodeRef) {
+func (b *busyNodes) now(ctx workflow.Context) (nodes []berth.NodeRef) {
 	for _, n := range b.nodes {
 		if workflow.Now(ctx).Before(n.until) {
 			nodes = append(nodes, n.NodeRef)

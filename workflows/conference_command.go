@@ -44,7 +44,7 @@ type unitCommand struct {
 }
 
 func (u *unitCommand) copyRef() Copy {
-	return Copy{NodeRef: NodeRef{NodeID: u.owner.NodeID, Generation: u.owner.Generation}, Epoch: u.owner.Epoch}
+	return Copy{NodeRef: u.owner.Unit(), Epoch: u.owner.Epoch}
 }
 
 func (u *unitCommand) replied() bool { return u != nil && u.reply.IsReady() }
@@ -58,7 +58,7 @@ func (c *conference) command(
 	if name == berth.ActivityCreateConference {
 		start = createStart
 	}
-	c.addOrder(ctx, name, NodeRef{NodeID: owner.NodeID, Generation: owner.Generation}, owner.Epoch)
+	c.addOrder(ctx, name, owner.Unit(), owner.Epoch)
 	ctx, cancel := workflow.WithCancel(ctx)
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              berth.NodeTaskQueue(owner.NodeID, owner.Generation),
@@ -162,7 +162,7 @@ func outcomeOf(err error) (outcome string, refused bool) {
 
 // reliableCommand is a command that is retried until the unit has acknowledged it, or its generation has ended.
 type reliableCommand struct {
-	unit    NodeRef
+	unit    berth.NodeRef
 	name    string
 	args    []any
 	result  any           // receives the result, unless nil

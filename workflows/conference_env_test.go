@@ -97,7 +97,7 @@ func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 		h.linkRequests = append(h.linkRequests, in)
 		return nil
 	})
-	register(workflows.ReadUnitStateActivity, func(_ context.Context, in workflows.NodeRef) (workflows.UnitState, error) {
+	register(workflows.ReadUnitStateActivity, func(_ context.Context, in berth.NodeRef) (workflows.UnitState, error) {
 		defer h.lock()()
 		if u := h.unit(in.NodeID); u != nil {
 			return workflows.UnitState{Generation: u.generation}, nil
@@ -177,11 +177,11 @@ func (h *conferenceTest) place(_ context.Context, in workflows.PlaceInput) (work
 	h.requireConfirmed(in.Confirmed, in.FirstEvent)
 	h.publish(in.FirstEvent, in.Events)
 	for _, u := range h.units {
-		if u.capacity == 0 || slices.Contains(in.Failed, workflows.NodeRef{NodeID: u.id, Generation: u.generation}) {
+		if u.capacity == 0 || slices.Contains(in.Failed, berth.NodeRef{NodeID: u.id, Generation: u.generation}) {
 			continue
 		}
 		h.epoch++
-		slot := berth.Assignment{LeaseID: fmt.Sprintf("conference:c1:%d", h.epoch), NodeID: u.id, Generation: u.generation, PoolID: "conference"}
+		slot := berth.Assignment{LeaseID: fmt.Sprintf("conference:c1:%d", h.epoch), NodeRef: berth.NodeRef{NodeID: u.id, Generation: u.generation}, PoolID: "conference"}
 		h.held[slot.LeaseID] = u.id
 		owner := berth.ConferenceOwner{NodeID: u.id, Generation: u.generation, Incarnation: incarnation(u.id, 1), Epoch: h.epoch}
 		h.publish(in.FirstEvent+len(in.Events), []berth.ConferenceEvent{workflows.Placed(in.Conference, owner, in.At).Event(in.At)})
@@ -212,12 +212,12 @@ func (h *conferenceTest) placeMove(_ context.Context, in workflows.MoveInput) (w
 		return workflows.MovePlan{Undone: true}, nil
 	}
 	for _, u := range h.units {
-		failed := slices.Contains(in.Failed, workflows.NodeRef{NodeID: u.id, Generation: u.generation})
+		failed := slices.Contains(in.Failed, berth.NodeRef{NodeID: u.id, Generation: u.generation})
 		if u.capacity == 0 || failed || u.id == in.Conference.Owner.NodeID || in.Unit != "" && in.Unit != u.id {
 			continue
 		}
 		h.epoch++
-		slot := berth.Assignment{LeaseID: fmt.Sprintf("conference:c1:%d", h.epoch), NodeID: u.id, Generation: u.generation, PoolID: "conference"}
+		slot := berth.Assignment{LeaseID: fmt.Sprintf("conference:c1:%d", h.epoch), NodeRef: berth.NodeRef{NodeID: u.id, Generation: u.generation}, PoolID: "conference"}
 		h.held[slot.LeaseID] = u.id
 		return workflows.MovePlan{Slot: slot, Owner: berth.ConferenceOwner{
 			NodeID: u.id, Generation: u.generation, Incarnation: incarnation(u.id, 1), Epoch: h.epoch,
@@ -280,7 +280,7 @@ func (h *conferenceTest) prepare(_ context.Context, in workflows.AdoptionInput) 
 	u := h.unit(in.Unit.NodeID)
 	h.epoch++
 	slot := berth.Assignment{
-		LeaseID: fmt.Sprintf("conference:c1:%d", h.epoch), NodeID: in.Unit.NodeID, Generation: in.Unit.Generation, PoolID: "conference",
+		LeaseID: fmt.Sprintf("conference:c1:%d", h.epoch), NodeRef: berth.NodeRef{NodeID: in.Unit.NodeID, Generation: in.Unit.Generation}, PoolID: "conference",
 	}
 	if u == nil || u.generation != in.Unit.Generation {
 		return workflows.AdoptionReply{Epoch: h.epoch, Gone: true}, nil

@@ -44,8 +44,8 @@ type ConferenceProgress struct {
 	// Outbox, Release and Unresponsive are events, slots and marks that no activity has received yet.
 	Outbox       []berth.ConferenceEvent `json:"outbox,omitempty"`
 	Release      []berth.Assignment      `json:"release,omitempty"`
-	Unresponsive []NodeRef               `json:"unresponsive,omitempty"`
-	NotStarted   []NodeRef               `json:"notStarted,omitempty"`
+	Unresponsive []berth.NodeRef         `json:"unresponsive,omitempty"`
+	NotStarted   []berth.NodeRef         `json:"notStarted,omitempty"`
 	SkippedUnits bool                    `json:"skippedUnits,omitempty"`
 	Refusals     []UnitRefusal           `json:"refusals,omitempty"`
 	Drain        *PlannedMove            `json:"drain,omitempty"`    // its unit is drained, and it waits to be moved
@@ -54,13 +54,13 @@ type ConferenceProgress struct {
 
 // UnitRefusal is a generation that refused to recover the conference, and is not tried again before a time.
 type UnitRefusal struct {
-	NodeRef
+	berth.NodeRef
 	Until time.Time `json:"until"`
 }
 
 // Copy is a conference on one generation of a unit, under the epoch that the unit was sent.
 type Copy struct {
-	NodeRef
+	berth.NodeRef
 	Epoch int64 `json:"epoch"`
 }
 
@@ -109,12 +109,12 @@ type PlaceInput struct {
 	// AnyZone allows units of other zones where no unit of the conference's zone has capacity.
 	AnyZone bool `json:"anyZone,omitempty"`
 	// Failed are generations that are excluded, because they failed this conference.
-	Failed []NodeRef `json:"failed,omitempty"`
+	Failed []berth.NodeRef `json:"failed,omitempty"`
 	// Unresponsive are generations that did not reply to a command. They receive no conferences for SkipUnresponsiveFor.
-	Unresponsive []NodeRef `json:"unresponsive,omitempty"`
+	Unresponsive []berth.NodeRef `json:"unresponsive,omitempty"`
 	// NotStarted are generations that did not start a command in time. Those that do not run other commands are
 	// unresponsive, too.
-	NotStarted []NodeRef `json:"notStarted,omitempty"`
+	NotStarted []berth.NodeRef `json:"notStarted,omitempty"`
 	// Release are slots that are released first.
 	Release []berth.Assignment `json:"release,omitempty"`
 	// Events are published before those of the placement; FirstEvent is the number of the first one, and Confirmed that of the last one
@@ -151,8 +151,8 @@ type SaveInput struct {
 	Confirmed    int                     `json:"confirmed,omitempty"` // as in PlaceInput
 	Hold         *HeldSlot               `json:"hold,omitempty"`
 	Release      []berth.Assignment      `json:"release,omitempty"`
-	Unresponsive []NodeRef               `json:"unresponsive,omitempty"` // as in PlaceInput
-	NotStarted   []NodeRef               `json:"notStarted,omitempty"`   // as in PlaceInput
+	Unresponsive []berth.NodeRef         `json:"unresponsive,omitempty"` // as in PlaceInput
+	NotStarted   []berth.NodeRef         `json:"notStarted,omitempty"`   // as in PlaceInput
 	// Acknowledged indicates that the owner has acknowledged a command, so that it is no longer treated as unresponsive.
 	Acknowledged bool `json:"acknowledged,omitempty"`
 }
@@ -167,7 +167,7 @@ type SaveReply struct {
 type AdoptionInput struct {
 	E164         string        `json:"e164"`
 	ConferenceID string        `json:"conferenceId"`
-	Unit         NodeRef       `json:"unit"`
+	Unit         berth.NodeRef `json:"unit"`
 	Hold         time.Duration `json:"hold"` // of the slot, until the unit has acknowledged
 }
 
@@ -180,7 +180,7 @@ type AdoptionReply struct {
 
 // LinkRequest is the argument of NotifyLink: the copy to release, or none to request the unit's list.
 type LinkRequest struct {
-	Unit     NodeRef            `json:"unit"`
+	Unit     berth.NodeRef      `json:"unit"`
 	Withdraw *berth.UnitRelease `json:"withdraw,omitempty"`
 }
 

@@ -30,9 +30,9 @@ type MoveInput struct {
 	Unit       string           `json:"unit,omitempty"`
 	// Drain indicates that the conference moves because its unit is drained; it stays if that is undone.
 	Drain        bool               `json:"drain,omitempty"`
-	Failed       []NodeRef          `json:"failed,omitempty"`       // as in PlaceInput
-	Unresponsive []NodeRef          `json:"unresponsive,omitempty"` // as in PlaceInput
-	NotStarted   []NodeRef          `json:"notStarted,omitempty"`   // as in PlaceInput
+	Failed       []berth.NodeRef    `json:"failed,omitempty"`       // as in PlaceInput
+	Unresponsive []berth.NodeRef    `json:"unresponsive,omitempty"` // as in PlaceInput
+	NotStarted   []berth.NodeRef    `json:"notStarted,omitempty"`   // as in PlaceInput
 	Release      []berth.Assignment `json:"release,omitempty"`      // as in PlaceInput
 	Hold         time.Duration      `json:"hold"`                   // of the slot, until the copy runs
 }

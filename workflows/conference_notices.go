@@ -12,7 +12,9 @@ import (
 // maxConnectPause is the longest pause between two checks of a registered unit whose list is missing.
 const maxConnectPause = 5 * time.Minute
 
-func (n UnitNotice) unit() NodeRef { return NodeRef{NodeID: n.NodeID, Generation: n.Generation} }
+func (n UnitNotice) unit() berth.NodeRef {
+	return berth.NodeRef{NodeID: n.NodeID, Generation: n.Generation}
+}
 
 func (n UnitNotice) copyRef() Copy { return Copy{NodeRef: n.unit(), Epoch: n.Copy.Epoch} }
 
@@ -145,7 +147,7 @@ func (c *conference) checkUnit(ctx workflow.Context) {
 		c.lost(ctx, berth.EndUnitLost, "the unit did not register again")
 		return
 	}
-	registered := NodeRef{NodeID: owner.NodeID, Generation: unit.Generation}
+	registered := berth.NodeRef{NodeID: owner.NodeID, Generation: unit.Generation}
 	if _, err := untilDone[noResult](ctx, NotifyLinkActivity, LinkRequest{Unit: registered}); err != nil {
 		return
 	}

@@ -56,7 +56,7 @@ func TestConference_UnitRegistersAgainBeforeItIsSaved_StaysOnIt(t *testing.T) { 
 		return reply
 	}
 	h.at(12*time.Second, func() {
-		require.Equal(t, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: "u1", Generation: 2}}, h.linkRequests[len(h.linkRequests)-1])
+		require.Equal(t, workflows.LinkRequest{Unit: berth.NodeRef{NodeID: "u1", Generation: 2}}, h.linkRequests[len(h.linkRequests)-1])
 		h.lists("u1", 2, 1, h.env.Now())
 	})
 	h.at(time.Minute, h.release)
@@ -72,15 +72,15 @@ func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { 
 	t.Parallel()
 	h := newConferenceTest(t, "u1")
 	at := h.env.Now().Add(-time.Minute)
-	slot := berth.Assignment{LeaseID: "conference:c1:1", NodeID: "u1", Generation: 1, PoolID: "conference"}
-	silent := workflows.NodeRef{NodeID: "u1", Generation: 1}
+	slot := berth.Assignment{LeaseID: "conference:c1:1", NodeRef: berth.NodeRef{NodeID: "u1", Generation: 1}, PoolID: "conference"}
+	silent := berth.NodeRef{NodeID: "u1", Generation: 1}
 	waiting := berth.Conference{
 		ConferenceSpec: h.input().Spec, ID: "c1", UserID: "alice", Status: berth.ConferenceAwaitingRecovery, Waiting: "no capacity",
 		Segments: []berth.ConferenceSegment{}, Orders: []berth.ConferenceOrder{}, CreatedAt: at, LostAt: at, Epoch: 1, Revision: 9,
 	}
 	progress := workflows.ConferenceProgress{
 		SubmissionID: "r1", Conference: waiting, Events: 3, RetryAt: h.env.Now().Add(time.Hour),
-		Outbox: []berth.ConferenceEvent{waiting.Event(at)}, Release: []berth.Assignment{slot}, Unresponsive: []workflows.NodeRef{silent},
+		Outbox: []berth.ConferenceEvent{waiting.Event(at)}, Release: []berth.Assignment{slot}, Unresponsive: []berth.NodeRef{silent},
 		SkippedUnits: true,
 	}
 	h.env.SetContinueAsNewSuggested(true)
@@ -100,7 +100,7 @@ func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { 
 	later.at(time.Minute, later.release)
 	later.run(func(c *workflows.ConferenceInput) { c.Resumed = in.Resumed })
 	require.Equal(t, in.Resumed.Release, later.places[0].Release)
-	require.Equal(t, []workflows.NodeRef{silent}, later.places[0].Unresponsive)
+	require.Equal(t, []berth.NodeRef{silent}, later.places[0].Unresponsive)
 	require.Equal(t, recovered, later.statuses, "the event of the wait is published")
 }
 

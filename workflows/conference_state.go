@@ -44,9 +44,9 @@ func (f inFlight) any() bool { return f.creation != nil || f.adoption != nil }
 
 // placement is the search for a unit.
 type placement struct {
-	failed       []NodeRef // generations that failed the conference since it was last open or had to wait
-	unresponsive []NodeRef // those of them that did not reply and were not marked as unresponsive yet
-	notStarted   []NodeRef // those of them that did not start the command, and were not checked yet
+	failed       []berth.NodeRef // generations that failed the conference since it was last open or had to wait
+	unresponsive []berth.NodeRef // those of them that did not reply and were not marked as unresponsive yet
+	notStarted   []berth.NodeRef // those of them that did not start the command, and were not checked yet
 	refusals     []UnitRefusal
 	skippedUnits bool      // some unit did not reply since the conference was last open
 	acknowledged bool      // the owner has acknowledged a command since the conference was last saved
@@ -60,12 +60,12 @@ func (p *placement) succeeded() {
 
 // refusedBy excludes a unit that refused the recovery until a time. The slot that the refusal frees would otherwise wake the
 // conference, and the unit refuse it again, until it is given up.
-func (p *placement) refusedBy(unit NodeRef, until time.Time) {
+func (p *placement) refusedBy(unit berth.NodeRef, until time.Time) {
 	p.refusals = append(p.refusals, UnitRefusal{NodeRef: unit, Until: until})
 }
 
 // excluded returns the units that are not tried now.
-func (p *placement) excluded(now time.Time) []NodeRef {
+func (p *placement) excluded(now time.Time) []berth.NodeRef {
 	p.refusals = slices.DeleteFunc(slices.Clone(p.refusals), func(r UnitRefusal) bool { return !now.Before(r.Until) })
 	out := slices.Clone(p.failed)
 	for _, r := range p.refusals {
@@ -245,7 +245,7 @@ func (c *conference) delivered(events int) {
 }
 
 // addOrder records a command to a unit.
-func (c *conference) addOrder(ctx workflow.Context, command string, unit NodeRef, epoch int64) {
+func (c *conference) addOrder(ctx workflow.Context, command string, unit berth.NodeRef, epoch int64) {
 	c.record.Orders = append(slices.Clone(c.record.Orders), berth.ConferenceOrder{
 		At: workflow.Now(ctx), Command: command, NodeID: unit.NodeID, Generation: unit.Generation, Epoch: epoch,
 	})
@@ -290,5 +290,5 @@ func (c *conference) closeSegment(at time.Time, reason berth.ConferenceEnd) {
 // ownerCopy returns the owner's copy.
 func (c *conference) ownerCopy() Copy {
 	o := c.record.Owner
-	return Copy{NodeRef: NodeRef{NodeID: o.NodeID, Generation: o.Generation}, Epoch: o.Epoch}
+	return Copy{NodeRef: o.Unit(), Epoch: o.Epoch}
 }

@@ -117,7 +117,7 @@ func TestConference_UnitStaysRegistered_IsAskedForItsList(t *testing.T) {
 	h.at(time.Minute, func() { h.env.SignalWorkflow(workflows.SignalRestore, nil) })
 	h.at(time.Minute+11*time.Second, func() {
 		require.Len(t, h.linkRequests, 1)
-		require.Equal(t, workflows.LinkRequest{Unit: workflows.NodeRef{NodeID: "u1", Generation: 1}}, h.linkRequests[0])
+		require.Equal(t, workflows.LinkRequest{Unit: berth.NodeRef{NodeID: "u1", Generation: 1}}, h.linkRequests[0])
 		h.lists("u1", 1, 1, h.conference().CopyStartedAt)
 	})
 	h.at(time.Minute+12*time.Second, func() { require.Equal(t, berth.ConferenceOpen, h.conference().Status) })

@@ -20,7 +20,7 @@ func TestConference_UnitDoesNotReply_IsSkippedAndRetriedSoon(t *testing.T) {
 	h.unit("u1").reply = noReply
 	h.at(time.Minute, h.release)
 	h.run()
-	require.Equal(t, []workflows.NodeRef{{NodeID: "u1", Generation: 1}}, h.places[1].Unresponsive)
+	require.Equal(t, []berth.NodeRef{{NodeID: "u1", Generation: 1}}, h.places[1].Unresponsive)
 	require.Empty(t, h.places[0].Unresponsive)
 	require.True(t, h.saves[0].Acknowledged)
 	require.Empty(t, h.saves[0].Unresponsive, "it was marked already")
@@ -61,6 +61,6 @@ func TestConference_CommandNotStarted_UnitIsNotUnresponsive(t *testing.T) {
 	h.run()
 	require.Empty(t, h.withdrawn())
 	require.Empty(t, h.places[2].Unresponsive)
-	require.Equal(t, []workflows.NodeRef{{NodeID: "u2", Generation: 1}}, h.places[2].NotStarted)
+	require.Equal(t, []berth.NodeRef{{NodeID: "u2", Generation: 1}}, h.places[2].NotStarted)
 	require.Empty(t, h.saves[1].NotStarted, "it was checked already")
 }

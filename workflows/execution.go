@@ -37,8 +37,8 @@ func Execution(ctx workflow.Context, in ExecutionInput) (berth.Execution, error)
 type execution struct {
 	in     ExecutionInput
 	state  berth.Execution
-	failed []NodeRef // nodes that failed it and are excluded
-	busy   busyNodes // that have returned it
+	failed []berth.NodeRef // nodes that failed it and are excluded
+	busy   busyNodes       // that have returned it
 	slot   nodeSlot
 	waits  bool // in the room of its pool
 	unsure bool // it may be in the room: the reply to the last attempt was lost
@@ -147,7 +147,7 @@ func (e *execution) tryNodes(ctx workflow.Context) (json.RawMessage, error) {
 func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessage, error) {
 	e.changeStatus(ctx, berth.ExecutionRunning)
 	e.state.NodeID, e.state.Strategy = reply.NodeID, reply.Strategy
-	e.state.Attempts = append(e.state.Attempts, berth.ExecutionAttempt{NodeID: reply.NodeID, Generation: reply.Generation})
+	e.state.Attempts = append(e.state.Attempts, berth.ExecutionAttempt{NodeRef: reply.NodeRef})
 	act := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              reply.TaskQueue(),
 		ScheduleToStartTimeout: nodeAcceptTimeout,
@@ -168,7 +168,7 @@ func (e *execution) try(ctx workflow.Context, reply AssignReply) (json.RawMessag
 	if err := act.Get(ctx, &out); err != nil {
 		attempt := &e.state.Attempts[len(e.state.Attempts)-1]
 		attempt.Error = attemptError(err)
-		if attempt.Busy = ctx.Err() == nil && e.busy.returned(ctx, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation}, err); attempt.Busy {
+		if attempt.Busy = ctx.Err() == nil && e.busy.returned(ctx, reply.NodeRef, err); attempt.Busy {
 			return nil, err
 		}
 		if attempt.Lost = ctx.Err() == nil && e.outages() < maxOutages && inOutage(ctx, err, nodeHeartbeatTimeout); attempt.Lost {
@@ -234,7 +234,7 @@ func (e *execution) failover(ctx workflow.Context, reply AssignReply, err error)
 	e.release(ctx)
 	e.changeStatus(ctx, berth.ExecutionWaiting)
 	if !last.Lost && !last.Busy {
-		e.failed = append(e.failed, NodeRef{NodeID: reply.NodeID, Generation: reply.Generation})
+		e.failed = append(e.failed, reply.NodeRef)
 	}
 	return nil
 }

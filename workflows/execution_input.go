@@ -30,7 +30,7 @@ type ExecutionProgress struct {
 	NodeID       string                   `json:"nodeId,omitempty"`
 	Strategy     berth.Strategy           `json:"strategy,omitempty"`
 	Attempts     []berth.ExecutionAttempt `json:"attempts,omitempty"`
-	Failed       []NodeRef                `json:"failed,omitempty"`
+	Failed       []berth.NodeRef          `json:"failed,omitempty"`
 }
 
 // ExecuteRequest is the argument of the execute update.
@@ -50,7 +50,7 @@ type ExecuteReply struct {
 type AssignInput struct {
 	Where berth.Requirements `json:"where"`
 	// Failed are generations that failed the work. Their nodes are excluded until they have registered again.
-	Failed []NodeRef `json:"failed,omitempty"`
+	Failed []berth.NodeRef `json:"failed,omitempty"`
 	// Readmit makes them eligible where no other node could do the work.
 	Readmit bool `json:"readmit,omitempty"`
 	// The attempt of the execution, which waits for a node if it gets none; Left at most. Since is when the execution began.

@@ -51,7 +51,7 @@ func newRun(t *testing.T) *run {
 	r.assign = func(n int, in workflows.AssignInput) (workflows.AssignReply, error) {
 		return workflows.AssignReply{
 			Assignment: berth.Assignment{
-				LeaseID: leaseOf(in), NodeID: fmt.Sprintf("n%d", n), Generation: int64(n), PoolID: in.Where.PoolID, Strategy: berth.StrategyPowerOfTwo,
+				LeaseID: leaseOf(in), NodeRef: berth.NodeRef{NodeID: fmt.Sprintf("n%d", n), Generation: int64(n)}, PoolID: in.Where.PoolID, Strategy: berth.StrategyPowerOfTwo,
 			},
 			MaxRetries: 3, EnableFailover: true,
 		}, nil
@@ -171,7 +171,7 @@ func TestExecution_NodeHasCapacity_RunsOnIt(t *testing.T) { // S8
 	require.Equal(t, workflows.ExecuteReply{SubmissionID: "r1", Status: berth.ExecutionRunning, NodeID: "n1"}, r.submitted.reply)
 	require.Equal(t, berth.ExecutionCompleted, is.Status)
 	require.JSONEq(t, `{"w":1}`, string(is.Output))
-	require.Equal(t, []berth.ExecutionAttempt{{NodeID: "n1", Generation: 1}}, is.Attempts)
+	require.Equal(t, []berth.ExecutionAttempt{{NodeRef: berth.NodeRef{NodeID: "n1", Generation: 1}}}, is.Attempts)
 	require.Equal(t, berth.StrategyPowerOfTwo, is.Strategy)
 	require.False(t, is.EndedAt.IsZero())
 	require.Equal(t, []workflows.AssignInput{{
@@ -580,7 +580,7 @@ func TestExecution_SlotNotConfirmed_AssignsAgain(t *testing.T) {
 	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, time.Second)
 	is, err := r.start(executionInput())
 	require.NoError(t, err)
-	require.Equal(t, []berth.ExecutionAttempt{{NodeID: "n3", Generation: 3}}, is.Attempts)
+	require.Equal(t, []berth.ExecutionAttempt{{NodeRef: berth.NodeRef{NodeID: "n3", Generation: 3}}}, is.Attempts)
 	require.Equal(t, []string{"execution:alice:x1:1", "execution:alice:x1:1"}, r.released)
 }
 
@@ -692,7 +692,7 @@ func TestExecution_LongWait_ContinuesAsNew(t *testing.T) {
 	in := executionInput()
 	in.Resumed = &workflows.ExecutionProgress{
 		SubmissionID: "r0", StartedAt: again.env.Now().Add(-9 * time.Minute),
-		Attempts: []berth.ExecutionAttempt{{NodeID: "n0", Error: "fell"}}, Failed: []workflows.NodeRef{{NodeID: "n0", Generation: 1}},
+		Attempts: []berth.ExecutionAttempt{{NodeRef: berth.NodeRef{NodeID: "n0"}, Error: "fell"}}, Failed: []berth.NodeRef{{NodeID: "n0", Generation: 1}},
 	}
 	again.env.RegisterDelayedCallback(func() {}, 0)
 	is, err := again.start(in)

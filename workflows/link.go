@@ -31,7 +31,7 @@ type UnitRow struct {
 
 // ReconcileInput is the argument of ReconcileUnit.
 type ReconcileInput struct {
-	Unit NodeRef        `json:"unit"`
+	Unit berth.NodeRef  `json:"unit"`
 	Rows []UnitRow      `json:"rows,omitempty"`
 	List berth.UnitList `json:"list"`
 }
@@ -55,7 +55,7 @@ func Link(ctx workflow.Context, in LinkInput) error {
 	if in.Command <= 0 {
 		in.Command = linkCommandDefault
 	}
-	l := &link{in: in, unit: NodeRef{NodeID: in.NodeID, Generation: in.Generation}}
+	l := &link{in: in, unit: berth.NodeRef{NodeID: in.NodeID, Generation: in.Generation}}
 	l.receiveSignals(ctx)
 	for _, r := range in.Withdraw {
 		l.withdraw(ctx, r)
@@ -65,7 +65,7 @@ func Link(ctx workflow.Context, in LinkInput) error {
 
 type link struct {
 	in       LinkInput
-	unit     NodeRef
+	unit     berth.NodeRef
 	notices  []berth.NodeNotice
 	releases []berth.UnitRelease // that the unit has not acknowledged yet
 	gone     bool                // the generation has ended

@@ -45,7 +45,7 @@ func newLinkTest(t *testing.T) *linkTest {
 		w.steps = append(w.steps, "lose "+string(n.Reason))
 		return nil
 	})
-	register(workflows.ReadUnitActivity, func(context.Context, workflows.NodeRef) (workflows.UnitRows, error) {
+	register(workflows.ReadUnitActivity, func(context.Context, berth.NodeRef) (workflows.UnitRows, error) {
 		defer w.lock()()
 		w.steps = append(w.steps, "read")
 		return workflows.UnitRows{Rows: w.rows}, nil
@@ -55,12 +55,12 @@ func newLinkTest(t *testing.T) *linkTest {
 		w.steps, w.reconciled = append(w.steps, "reconcile"), in
 		return workflows.ReconcileReply{Withdraw: w.unknown}, nil
 	})
-	register(workflows.WakeWaitingActivity, func(context.Context, workflows.NodeRef) error {
+	register(workflows.WakeWaitingActivity, func(context.Context, berth.NodeRef) error {
 		defer w.lock()()
 		w.steps = append(w.steps, "wake")
 		return nil
 	})
-	register(workflows.ReadUnitStateActivity, func(context.Context, workflows.NodeRef) (workflows.UnitState, error) {
+	register(workflows.ReadUnitStateActivity, func(context.Context, berth.NodeRef) (workflows.UnitState, error) {
 		defer w.lock()()
 		return workflows.UnitState{Generation: w.generation}, nil
 	})
@@ -127,7 +127,7 @@ func TestLink_UnitRegisters_IsReconciled(t *testing.T) {
 		w.notice(0, berth.ArrivalRegistered)
 	}
 	w.run()
-	require.Equal(t, workflows.ReconcileInput{Unit: workflows.NodeRef{NodeID: "u1", Generation: 3}, Rows: w.rows, List: w.list}, w.reconciled)
+	require.Equal(t, workflows.ReconcileInput{Unit: berth.NodeRef{NodeID: "u1", Generation: 3}, Rows: w.rows, List: w.list}, w.reconciled)
 	require.Equal(t, []string{"read", "list", "reconcile"}, w.steps[:3])
 	require.ElementsMatch(t, []string{"release 1002 7", "report", "wake"}, w.steps[3:])
 	require.Less(t, slices.Index(w.steps, "report"), slices.Index(w.steps, "wake"))
@@ -221,7 +221,7 @@ func TestProbe_UnitsReply_AreCounted(t *testing.T) {
 			}
 			return berth.UnitList{}, temporal.NewTimeoutError(1, nil)
 		})
-		env.ExecuteWorkflow(workflows.Probe, workflows.ProbeInput{Units: []workflows.NodeRef{
+		env.ExecuteWorkflow(workflows.Probe, workflows.ProbeInput{Units: []berth.NodeRef{
 			{NodeID: "u1", Generation: 1}, {NodeID: "u2", Generation: 1}, {NodeID: "u3", Generation: 1},
 		}})
 		require.NoError(t, env.GetWorkflowError())

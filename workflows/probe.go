@@ -11,7 +11,7 @@ import (
 
 // ProbeInput is the argument of Probe.
 type ProbeInput struct {
-	Units []NodeRef `json:"units"`
+	Units []berth.NodeRef `json:"units"`
 }
 
 // probeTimeout is how long a unit may take to reply to a probe.

@@ -14,7 +14,7 @@ const MaxReportUnits = 500
 
 // ReportInput is the argument of Report.
 type ReportInput struct {
-	Units []NodeRef `json:"units"` // at most MaxReportUnits
+	Units []berth.NodeRef `json:"units"` // at most MaxReportUnits
 }
 
 // ReportResult is the result of Report.
@@ -22,7 +22,7 @@ type ReportResult struct {
 	Asked int `json:"asked"`
 	// Unresponsive are the units that did not reply in time. They need no retry: a unit that reconnects reports everything,
 	// and the sweep declares the others dead.
-	Unresponsive []NodeRef `json:"unresponsive,omitempty"`
+	Unresponsive []berth.NodeRef `json:"unresponsive,omitempty"`
 }
 
 // Report makes every unit report full information of its conferences to the data proxy, concurrently.

@@ -37,7 +37,7 @@ func TestReport_Units_EachIsAskedOnItsOwnQueue(t *testing.T) { // C18
 	}, activity.RegisterOptions{Name: berth.ActivityReportConferences})
 	var in workflows.ReportInput
 	for i := range int64(50) {
-		in.Units = append(in.Units, workflows.NodeRef{NodeID: fmt.Sprint("u", i), Generation: i})
+		in.Units = append(in.Units, berth.NodeRef{NodeID: fmt.Sprint("u", i), Generation: i})
 	}
 	env.ExecuteWorkflow(workflows.Report, in)
 	require.NoError(t, env.GetWorkflowError())

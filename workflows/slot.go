@@ -6,12 +6,6 @@ import (
 	"berth"
 )
 
-// NodeRef is one generation of a node.
-type NodeRef struct {
-	NodeID     string `json:"nodeId"`
-	Generation int64  `json:"generation"`
-}
-
 // HeldSlot is a slot that a workflow holds.
 type HeldSlot struct {
 	berth.Assignment

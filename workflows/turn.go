@@ -45,7 +45,7 @@ type turn struct {
 	refusal      error  // of the last dispatch, while there is no job
 	refused      int    // segments refused in this run, each of which its history keeps
 	undecided    bool   // a decision whose reply was lost may have bound the turn
-	unresponsive []NodeRef
+	unresponsive []berth.NodeRef
 
 	slots  turnSlots
 	stream turnStream

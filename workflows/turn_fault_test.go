@@ -66,7 +66,7 @@ func TestTurn_NodeFails_ContinuesWithoutIt(t *testing.T) { // A4, A11
 			}
 			require.Equal(t, "t1-1", last.JobID)
 			require.Equal(t, 2, last.Dispatch)
-			require.Equal(t, []workflows.NodeRef{{NodeID: "n1", Generation: 7}}, last.Excluded)
+			require.Equal(t, []berth.NodeRef{{NodeID: "n1", Generation: 7}}, last.Excluded)
 			require.Equal(t, silent, len(last.Avoided) > 0, "what was unresponsive is avoided by all jobs of the turn")
 			require.Equal(t, 2, r.turn.Jobs[1].Dispatches)
 			require.Equal(t, "n2", r.turn.Jobs[1].NodeID)

@@ -22,12 +22,12 @@ type TurnInput struct {
 
 // TurnProgress is the state that a run hands to the next one. None of the jobs is running.
 type TurnProgress struct {
-	StartedAt      time.Time     `json:"startedAt"`
-	LastSegment    time.Time     `json:"lastSegment"`
-	AffinityNodeID string        `json:"affinityNodeId,omitempty"`
-	Jobs           []FinishedJob `json:"jobs"` // by index
-	TextSize       int           `json:"textSize"`
-	Unresponsive   []NodeRef     `json:"unresponsive,omitempty"`
+	StartedAt      time.Time       `json:"startedAt"`
+	LastSegment    time.Time       `json:"lastSegment"`
+	AffinityNodeID string          `json:"affinityNodeId,omitempty"`
+	Jobs           []FinishedJob   `json:"jobs"` // by index
+	TextSize       int             `json:"textSize"`
+	Unresponsive   []berth.NodeRef `json:"unresponsive,omitempty"`
 	// Published is the number of published events, Reported of jobs whose result is among them.
 	Published int `json:"published"`
 	Reported  int `json:"reported"`
@@ -104,10 +104,10 @@ type DispatchInput struct {
 	// AffinityNodeID is the turn's node as known to the workflow; the script restores it if Redis has lost it.
 	AffinityNodeID string `json:"affinityNodeId,omitempty"`
 	// Excluded are generations that failed the job. A node that has registered again since is eligible.
-	Excluded []NodeRef `json:"excluded,omitempty"`
+	Excluded []berth.NodeRef `json:"excluded,omitempty"`
 	// Avoided are generations that did not respond on another job of the turn, or failed this one earlier. They are chosen
 	// only if no other node has capacity.
-	Avoided []NodeRef `json:"avoided,omitempty"`
+	Avoided []berth.NodeRef `json:"avoided,omitempty"`
 }
 
 // HeldSlots is the argument of ConfirmSlots and ReleaseSlots.

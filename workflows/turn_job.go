@@ -39,12 +39,12 @@ type job struct {
 	src, tgt    string // the languages as the nodes of the pool have declared them
 	submittedAt time.Time
 
-	failed   []NodeRef // generations that failed it, one entry for each attempt
-	outages  int       // number of attempts that were lost in outages of Temporal
-	busy     busyNodes // that have returned it
-	failure  string    // of the last attempt, in plain words
-	excluded []NodeRef // those of failed that are not eligible now
-	avoided  []NodeRef // those of failed that are eligible only if no other node is
+	failed   []berth.NodeRef // generations that failed it, one entry for each attempt
+	outages  int             // number of attempts that were lost in outages of Temporal
+	busy     busyNodes       // that have returned it
+	failure  string          // of the last attempt, in plain words
+	excluded []berth.NodeRef // those of failed that are not eligible now
+	avoided  []berth.NodeRef // those of failed that are eligible only if no other node is
 
 	// The outcome of the update that submitted it.
 	decided  bool
@@ -235,7 +235,7 @@ func (t *turn) runJob(ctx workflow.Context, j *job) {
 			break
 		}
 		switch {
-		case ctx.Err() == nil && j.busy.returned(ctx, NodeRef{NodeID: j.NodeID, Generation: j.slot.Generation}, err):
+		case ctx.Err() == nil && j.busy.returned(ctx, j.slot.NodeRef, err):
 			j.failure = fmt.Sprintf("on %s: %s", j.NodeID, attemptError(err))
 		case ctx.Err() == nil && j.outages < maxOutages && inOutage(ctx, err, heartbeatTimeout):
 			j.outages++
@@ -260,7 +260,7 @@ func (t *turn) runJob(ctx workflow.Context, j *job) {
 // recordFailure excludes the generation that failed the job. One that was unresponsive is probably dead without having
 // been declared dead: the turn's other jobs avoid it.
 func (t *turn) recordFailure(j *job, err error) {
-	failed := NodeRef{NodeID: j.NodeID, Generation: j.slot.Generation}
+	failed := j.slot.NodeRef
 	j.failed = append(j.failed, failed)
 	j.excluded, j.avoided = slices.Clone(j.failed), nil
 	j.failure = fmt.Sprintf("on %s: %s", j.NodeID, attemptError(err))

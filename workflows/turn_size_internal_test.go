@@ -69,7 +69,7 @@ func TestTurn_LongestJobs_PayloadsAreBounded(t *testing.T) { // FA3
 			j := &job{accepted: true, TurnJob: berth.TurnJob{
 				JobID: id + "-999", RequestID: id, Index: i, SpeakerID: strings.Repeat(`"`, 128), Status: berth.JobDone, NodeID: id, PoolID: id, Text: text,
 			}, reply: DispatchReply{SubmissionID: id, RequestHash: strings.Repeat("h", 64), TurnID: id, Assignment: berth.Assignment{
-				LeaseID: id + id, JobID: id + "-999", NodeID: id, PoolID: id,
+				LeaseID: id + id, JobID: id + "-999", NodeRef: berth.NodeRef{NodeID: id}, PoolID: id,
 			}}}
 			if i%2 == 1 {
 				j.Status, j.Text, j.Code, j.Message = berth.JobFailed, "", berth.CodeNodeFailed, strings.Repeat(character, 600/len(character))

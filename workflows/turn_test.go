@@ -110,7 +110,7 @@ func firstOf(nodes ...string) func(in workflows.DispatchInput) (berth.Assignment
 func toFirstNotExcluded(nodes ...string) func(in workflows.DispatchInput) (berth.Assignment, error) {
 	return func(in workflows.DispatchInput) (berth.Assignment, error) {
 		a := berth.Assignment{
-			LeaseID: in.JobID + ":" + strconv.Itoa(in.Dispatch), JobID: in.JobID, PoolID: in.PoolID, Generation: 7,
+			LeaseID: in.JobID + ":" + strconv.Itoa(in.Dispatch), JobID: in.JobID, PoolID: in.PoolID, NodeRef: berth.NodeRef{Generation: 7},
 			Affinity: berth.AffinityFirst,
 		}
 		excluded := func(node string) bool {
@@ -339,7 +339,7 @@ func TestTurn_JobsFollowAffinity_UntilFinalized(t *testing.T) { // A1, A3, A6, A
 
 	require.Equal(t, workflows.DispatchReply{
 		SubmissionID: "sub0", RequestHash: "h0", TurnID: "t1", Assignment: berth.Assignment{
-			LeaseID: "t1-0:1", JobID: "t1-0", NodeID: "n1", Generation: 7, PoolID: "translate:en-es", Affinity: berth.AffinityFirst,
+			LeaseID: "t1-0:1", JobID: "t1-0", NodeRef: berth.NodeRef{NodeID: "n1", Generation: 7}, PoolID: "translate:en-es", Affinity: berth.AffinityFirst,
 		},
 	}, first.job(t))
 	require.Equal(t, berth.AffinityHit, second.job(t).Affinity)

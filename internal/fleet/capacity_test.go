@@ -90,7 +90,7 @@ func TestSweeper_UnitGetsFreeSlot_CapacityDelivered(t *testing.T) {
 		require.Equal(t, lua.NodeOK, code)
 	}
 	slot := func(g int64) berth.Assignment {
-		return berth.Assignment{LeaseID: "a", NodeID: "u1", Generation: g, PoolID: berth.CapabilityConference}
+		return berth.Assignment{LeaseID: "a", NodeRef: berth.NodeRef{NodeID: "u1", Generation: g}, PoolID: berth.CapabilityConference}
 	}
 	seize := func(t *testing.T, s *lua.Scripts, g int64, ttl time.Duration) {
 		t.Helper()

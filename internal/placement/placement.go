@@ -43,18 +43,12 @@ type Request struct {
 	Kind berth.NodeKind
 	Zone string
 	// Failed generations are excluded until their nodes register again; with Readmit only where another node could do the work.
-	Failed  []Generation
+	Failed  []berth.NodeRef
 	Readmit bool
 	// Avoided generations are excluded unless no other node can take the work.
-	Avoided []Generation
+	Avoided []berth.NodeRef
 	// Hold is how long the slot is held unless it is confirmed; 0 means lua.Unconfirmed.
 	Hold time.Duration
-}
-
-// Generation is one registration of a node.
-type Generation struct {
-	NodeID     string
-	Generation int64
 }
 
 // Job is a job of a turn; its fields are those of lua.JobCall without the choice.
@@ -170,7 +164,7 @@ func (p *Placer) place(ctx context.Context, r Request, run script) (berth.Assign
 
 // decide runs the script, and runs it again where no node was found because this process did not know the pool yet, or among the
 // listed nodes. It also returns the choice.
-func (p *Placer) decide(ctx context.Context, r Request, excluded []Generation, run script) (lua.Decision, lua.Choice, error) {
+func (p *Placer) decide(ctx context.Context, r Request, excluded []berth.NodeRef, run script) (lua.Decision, lua.Choice, error) {
 	now := p.fleet.Snapshot()
 	pool := r.pool(now)
 	c := choice(now, pool, r, excluded)
@@ -219,7 +213,7 @@ func (r Request) pool(now *fleet.Snapshot) berth.Pool {
 // where capabilities were requested, the fleet's. Every service that a capability of the pool depends on must be available. A service
 // that the configuration requires must be declared; one that only the request names is not demanded of nodes that declare none, which
 // may be older than the declaration.
-func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []Generation) lua.Choice {
+func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []berth.NodeRef) lua.Choice {
 	c := lua.Choice{
 		PoolID: pool.ID, Required: pool.Capabilities, Strategy: cmp.Or(r.Strategy, pool.Strategy),
 		Services: services(pool.Capabilities), Needed: now.Services.Of(pool.Capabilities),
@@ -257,7 +251,7 @@ func services(capabilities []string) []string {
 }
 
 // current returns the ids of the nodes that have not registered again since the given generations.
-func current(now *fleet.Snapshot, generations []Generation) []string {
+func current(now *fleet.Snapshot, generations []berth.NodeRef) []string {
 	var out []string
 	for _, g := range generations {
 		if now.Nodes[g.NodeID].Generation <= g.Generation && !slices.Contains(out, g.NodeID) {

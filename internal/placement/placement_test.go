@@ -390,7 +390,7 @@ func TestAssign_ZoneNodeJustRegistered_IsFound(t *testing.T) {
 	x.until("n1 is dead", func(s *fleet.Snapshot) bool { return s.Nodes["n1"].State == berth.NodeDead })
 	dead := &behind{Fleet: x.fleet, old: x.fleet.Snapshot()}
 	again := x.register("n1", 1, "work")
-	inZone.Failed = []placement.Generation{{NodeID: "n1", Generation: first}}
+	inZone.Failed = []berth.NodeRef{{NodeID: "n1", Generation: first}}
 	a, err = placement.New(x.scripts, dead).Assign(t.Context(), "l2", inZone)
 	require.NoError(t, err)
 	require.Equal(t, again, a.Generation)
@@ -467,10 +467,10 @@ func TestAssign_CapabilitiesOnDifferentNodes_RefusalNamesClosest(t *testing.T) {
 func TestAssign_GenerationFailedOrAvoided_OtherNodePreferred(t *testing.T) {
 	t.Parallel()
 	x := newFixture(t)
-	n1 := placement.Generation{NodeID: "n1", Generation: x.register("n1", 1, "a")}
-	n2 := placement.Generation{NodeID: "n2", Generation: x.register("n2", 1, "a")}
+	n1 := berth.NodeRef{NodeID: "n1", Generation: x.register("n1", 1, "a")}
+	n2 := berth.NodeRef{NodeID: "n2", Generation: x.register("n2", 1, "a")}
 	r := inPool("a")
-	r.Failed, r.Avoided = []placement.Generation{n1, n1}, []placement.Generation{n2}
+	r.Failed, r.Avoided = []berth.NodeRef{n1, n1}, []berth.NodeRef{n2}
 	a, err := x.Assign(t.Context(), "l1", r)
 	require.NoError(t, err)
 	require.Equal(t, "n2", a.NodeID, "avoided, but the only node left")

@@ -214,7 +214,7 @@ func (s *Starter) SendRecord(ctx context.Context, in workflows.RecordInput, agai
 }
 
 // ReportUnits starts one workflow that has the units report everything they run to the data proxy.
-func (s *Starter) ReportUnits(ctx context.Context, units []workflows.NodeRef) error {
+func (s *Starter) ReportUnits(ctx context.Context, units []berth.NodeRef) error {
 	_, err := s.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: workflows.ReportWorkflowID(berth.NewID("")), TaskQueue: workflows.TaskQueueLinks,
 		StaticSummary: fmt.Sprintf("%d units report their conferences", len(units)),

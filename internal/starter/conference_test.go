@@ -229,7 +229,7 @@ func TestConferenceCalls_TemporalUnavailable_ReturnUnavailable(t *testing.T) { /
 	_, rerr := s.ReleaseConference(t.Context(), number, workflows.ReleaseRequest{By: "alice"})
 	for _, err := range []error{
 		err, rerr,
-		s.ReportUnits(t.Context(), []workflows.NodeRef{{NodeID: "u1"}}),
+		s.ReportUnits(t.Context(), []berth.NodeRef{{NodeID: "u1"}}),
 	} {
 		require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err))
 	}

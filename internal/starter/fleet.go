@@ -23,11 +23,11 @@ func (s *Starter) NotifyLink(ctx context.Context, n berth.NodeNotice) error {
 	if n.Kind != berth.NodeMedia {
 		return nil
 	}
-	return s.SignalLink(ctx, workflows.NodeRef{NodeID: n.NodeID, Generation: n.Generation}, workflows.SignalNotice, n)
+	return s.SignalLink(ctx, berth.NodeRef{NodeID: n.NodeID, Generation: n.Generation}, workflows.SignalNotice, n)
 }
 
 // SignalLink signals the link of a unit's generation, and starts it where it is not running.
-func (s *Starter) SignalLink(ctx context.Context, unit workflows.NodeRef, signal string, arg any) error {
+func (s *Starter) SignalLink(ctx context.Context, unit berth.NodeRef, signal string, arg any) error {
 	_, err := s.Client.SignalWithStartWorkflow(ctx, workflows.LinkWorkflowID(unit.NodeID, unit.Generation), signal, arg,
 		client.StartWorkflowOptions{TaskQueue: workflows.TaskQueueLinks}, workflows.LinkWorkflow,
 		workflows.LinkInput{NodeID: unit.NodeID, Generation: unit.Generation})
@@ -57,10 +57,10 @@ const maxProbes = 5
 // ConfirmLoss probes some of the suspect nodes of a kind without Redis and the API, and reports whether none of them
 // responded. Only media units can be probed.
 func (s *Starter) ConfirmLoss(ctx context.Context, nodes map[string]berth.Node, kind berth.NodeKind) (bool, error) {
-	var suspects []workflows.NodeRef
+	var suspects []berth.NodeRef
 	for id, n := range nodes {
 		if kind == berth.NodeMedia && n.Kind == kind && n.State == berth.NodeSuspect {
-			suspects = append(suspects, workflows.NodeRef{NodeID: id, Generation: n.Generation})
+			suspects = append(suspects, berth.NodeRef{NodeID: id, Generation: n.Generation})
 		}
 	}
 	if len(suspects) == 0 {

@@ -114,7 +114,7 @@ func (s *server) update(r *run, o client.UpdateWorkflowOptions) outcome {
 	}
 	out := outcome{reply: workflows.DispatchReply{
 		SubmissionID: req.SubmissionID, RequestHash: req.RequestHash, TurnID: r.in.TurnID,
-		Assignment: berth.Assignment{NodeID: "n1"},
+		Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}},
 	}}
 	if first, ok := r.jobs[req.RequestID]; ok {
 		out.reply = first
