@@ -1,8 +1,13 @@
 package berth_test
 
 import (
+	"encoding/json"
 	"errors"
+	"maps"
 	"math"
+	"os"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -121,4 +126,27 @@ func TestFleetConfig_Validate_InvalidFieldNamed(t *testing.T) {
 	long.Times[berth.NodeEngine] = berth.NodeTimes{Heartbeat: time.Second, Suspect: time.Minute, Death: berth.MaxFailureDetection + 1}
 	require.ErrorContains(t, long.Validate(), "engine: failureDetectionTimeout must be at most 30m0s")
 	require.Equal(t, "node.n1.7", berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1", Generation: 7}}.TaskQueue())
+}
+
+// A node gets the fields that docs/nodes.md lists and no others, such as whose job it is.
+func TestActivityInputs_AsJSON_HaveTheDocumentedFields(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile("docs/nodes.md")
+	require.NoError(t, err)
+	for name, in := range map[string]any{
+		berth.ActivityTranslate: berth.JobInput{Job: berth.Job{SpeakerID: "anna"}},
+		berth.ActivityExecute:   berth.ExecuteInput{Input: json.RawMessage("1")},
+	} {
+		row := regexp.MustCompile("\\| `" + name + "`[^|]*\\| `({[^`]*})` \\|").FindSubmatch(docs)
+		require.NotNil(t, row, name)
+		var want []string
+		for _, field := range regexp.MustCompile(`"(\w+)"`).FindAllSubmatch(row[1], -1) {
+			want = append(want, string(field[1]))
+		}
+		b, err := json.Marshal(in)
+		require.NoError(t, err)
+		var got map[string]any
+		require.NoError(t, json.Unmarshal(b, &got))
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(got)), name)
+	}
 }

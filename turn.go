@@ -1,6 +1,9 @@
 package berth
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Finalize is how a segment was finalised, which decides whether it ends its turn.
 type Finalize string
@@ -120,19 +123,40 @@ const (
 // calls is busy. Its delay, if it has one, is when the node may get it again.
 const ErrorBusy = "busy"
 
-// JobInput is the argument of Translate: one segment.
-type JobInput struct {
+// Job is a segment of a turn on its way from the API to its node, without the text: what the node gets of it.
+type Job struct {
 	SessionID string `json:"sessionId"`
 	TurnID    string `json:"turnId"`
 	JobID     string `json:"jobId"`
-	// Dispatch is the number of this dispatch of the job, from 1.
+	// Dispatch is the number of this dispatch of the job, from 1: a job whose node died is dispatched again.
 	Dispatch  int    `json:"dispatch"`
 	Index     int    `json:"index"`
 	SpeakerID string `json:"speakerId,omitempty"`
-	// SrcLang and TgtLang are the languages as the node has declared them.
+	// SrcLang and TgtLang are the languages as the nodes of the pool have declared them: by default those of the session.
 	SrcLang string `json:"srcLang"`
 	TgtLang string `json:"tgtLang"`
-	Text    string `json:"text"`
+}
+
+// LeaseID returns the lease of the job's slot.
+func (j Job) LeaseID() string { return j.JobID + ":" + strconv.Itoa(j.Dispatch) }
+
+// JobRequest is a job that requests a node, from the API to the script that chooses it. Nodes get its Job only.
+type JobRequest struct {
+	Job
+	UserID    string `json:"userId"`
+	RequestID string `json:"requestId"`
+	PoolID    string `json:"poolId"` // the session's preferred pool as read by the API
+	// EndsTurn indicates that the job's segment finalizes the turn, or that the turn is finalized: the job uses the turn's
+	// affinity and does not set it.
+	EndsTurn bool `json:"endsTurn,omitempty"`
+	// AffinityNodeID is the turn's node as known to its workflow; the script restores it if Redis has lost it.
+	AffinityNodeID string `json:"affinityNodeId,omitempty"`
+}
+
+// JobInput is the argument of Translate: one segment.
+type JobInput struct {
+	Job
+	Text string `json:"text"`
 }
 
 // JobOutput is the result of Translate.

@@ -32,10 +32,7 @@ type Turns struct {
 // decision, or fails with workflows.ErrorExpired if its slot has expired. A refusal is an application error with a
 // berth.Refusal as its detail, and leaves nothing.
 func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (berth.Assignment, error) {
-	a, err := t.Placer.Dispatch(ctx, placement.Job{
-		UserID: in.UserID, SessionID: in.SessionID, TurnID: in.TurnID, JobID: in.JobID, RequestID: in.RequestID, Dispatch: in.Dispatch,
-		EndsTurn: in.EndsTurn, AffinityNodeID: in.AffinityNodeID,
-	}, placement.Request{
+	a, err := t.Placer.Dispatch(ctx, in.JobRequest, placement.Request{
 		Requirements: berth.Requirements{PoolID: in.PoolID}, Failed: in.Excluded, Avoided: in.Avoided,
 	})
 	switch {

@@ -73,9 +73,10 @@ func (h turnTest) leases(id string) int {
 }
 
 func jobOf(turn string, index int) workflows.DispatchInput {
-	return workflows.DispatchInput{
-		SessionID: "s1", TurnID: turn, JobID: fmt.Sprintf("%s-%d", turn, index), RequestID: fmt.Sprintf("%s-r%d", turn, index), Dispatch: 1, PoolID: enES,
-	}
+	return workflows.DispatchInput{JobRequest: berth.JobRequest{
+		Job:       berth.Job{SessionID: "s1", TurnID: turn, JobID: fmt.Sprintf("%s-%d", turn, index), Dispatch: 1},
+		RequestID: fmt.Sprintf("%s-r%d", turn, index), PoolID: enES,
+	}}
 }
 
 func applicationError(t *testing.T, err error) *temporal.ApplicationError {

@@ -84,10 +84,8 @@ func (s *fakeWorkflows) Dispatch(ctx context.Context, job starter.JobCall) (work
 	if t.Status != berth.TurnOpen {
 		return workflows.DispatchReply{}, false, berth.Errorf(berth.CodeTurnFinalized, "the turn is finalized")
 	}
-	d, err := s.scripts.DispatchJob(ctx, lua.JobCall{
-		UserID: t.UserID, SessionID: t.SessionID, TurnID: t.ID, JobID: fmt.Sprintf("%s-%d", t.ID, req.Index), RequestID: req.RequestID,
-		Dispatch: 1, EndsTurn: req.Finalize.Ends(), Choice: lua.Choice{PoolID: req.PoolID, Required: []string{req.PoolID}},
-	})
+	req.TurnID, req.JobID, req.Dispatch, req.EndsTurn = t.ID, fmt.Sprintf("%s-%d", t.ID, req.Index), 1, req.Finalize.Ends()
+	d, err := s.scripts.DispatchJob(ctx, req.JobRequest, lua.Choice{PoolID: req.PoolID, Required: []string{req.PoolID}})
 	switch {
 	case err != nil:
 		return workflows.DispatchReply{}, false, err

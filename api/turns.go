@@ -93,9 +93,11 @@ func (s *server) jobCall(sn berth.Session, b jobBody) (starter.JobCall, error) {
 			Timeout: s.Config.TurnTimeout, JobTimeout: s.Config.JobTimeout,
 		},
 		Request: workflows.DispatchRequest{
-			UserID: sn.UserID, SessionID: sn.ID, SrcLang: sn.SrcLang, TgtLang: sn.TgtLang, RequestID: b.RequestID,
-			Index: b.Segment.Index, SpeakerID: b.SpeakerID, Text: workflows.PackedText(b.Segment.Text), Finalize: b.Finalize, PoolID: sn.PreferredPool,
-			NodeSrcLang: src, NodeTgtLang: tgt,
+			JobRequest: berth.JobRequest{
+				Job:    berth.Job{SessionID: sn.ID, Index: b.Segment.Index, SpeakerID: b.SpeakerID, SrcLang: src, TgtLang: tgt},
+				UserID: sn.UserID, RequestID: b.RequestID, PoolID: sn.PreferredPool,
+			},
+			SessionSrcLang: sn.SrcLang, SessionTgtLang: sn.TgtLang, Text: workflows.PackedText(b.Segment.Text), Finalize: b.Finalize,
 		},
 	}
 	if b.TurnID == "" { // a retry after a lost response finds the same turn

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -110,43 +109,25 @@ func leaseRow(leaseID, row string) (berth.Assignment, bool) {
 	}, true
 }
 
-// JobCall is a job of a turn to be dispatched.
-type JobCall struct {
-	UserID, SessionID, TurnID, JobID, RequestID string
-	// Dispatch counts the dispatches of the job from 1: a job whose node died is dispatched again.
-	Dispatch int
-	// EndsTurn indicates that the job's segment finalizes the turn, or that the turn is finalized: the job uses the turn's
-	// affinity and does not set it.
-	EndsTurn bool
-	// AffinityNodeID is the turn's node according to its workflow: where Redis has lost it, it is restored.
-	AffinityNodeID string
-	Choice
-}
-
-// LeaseID returns the lease of the job's slot.
-func (j JobCall) LeaseID() string { return j.JobID + ":" + strconv.Itoa(j.Dispatch) }
-
 // keepBinding is how long the same request gets the same result.
 const keepBinding = 30 * time.Second
 
 // DispatchJob chooses the node of a turn's job: the turn's node if it can take the job, else one by the pool's strategy. In
 // the same decision it takes the slot, writes job and request binding, and with the turn's first job the affinity and
 // the session's current turn. Idempotent by session, request and dispatch number.
-func (s *Scripts) DispatchJob(ctx context.Context, j JobCall) (Decision, error) {
+func (s *Scripts) DispatchJob(ctx context.Context, j berth.JobRequest, c Choice) (Decision, error) {
 	k := s.keys
-	row, err := json.Marshal(jobRow{
-		JobID: j.JobID, UserID: j.UserID, SessionID: j.SessionID, TurnID: j.TurnID, RequestID: j.RequestID, Dispatch: j.Dispatch,
-	})
+	row, err := json.Marshal(j)
 	if err != nil {
 		return Decision{}, fmt.Errorf("job row: %w", err)
 	}
-	args := append(s.choiceArgs(j.LeaseID(), j.Choice), j.TurnID, j.JobID, flag(j.EndsTurn),
+	args := append(s.choiceArgs(j.LeaseID(), c), j.TurnID, j.JobID, flag(j.EndsTurn),
 		millis(keepBinding), string(row[:len(row)-1]), j.AffinityNodeID, millis(NodeGrace), s.epoch.Load())
 	r := s.call(ctx, "dispatch_job", []string{
 		k.Guard(), k.Request(j.UserID, j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.UserID, j.SessionID), k.Job(j.JobID),
 	}, args...)
 	d := decision(r)
-	d.LeaseID, d.JobID, d.PoolID = j.LeaseID(), j.JobID, j.PoolID
+	d.LeaseID, d.JobID, d.PoolID = j.LeaseID(), j.JobID, c.PoolID
 	switch d.Code {
 	case AssignOK:
 		d.NodeID, d.Generation, d.Strategy = r.text(), number(r.text()), berth.Strategy(r.text())

@@ -413,9 +413,18 @@ func TestNodeSlots_LeaseEnds_SlotIsFree(t *testing.T) {
 	})
 }
 
-func job(turn string, n int, set ...func(*lua.JobCall)) lua.JobCall {
-	j := lua.JobCall{
-		UserID: "alice", SessionID: "s1", TurnID: turn, JobID: fmt.Sprintf("%s-j%d", turn, n), RequestID: fmt.Sprintf("%s-r%d", turn, n), Dispatch: 1,
+// jobCall has the arguments of DispatchJob.
+type jobCall struct {
+	berth.JobRequest
+	lua.Choice
+}
+
+func job(turn string, n int, set ...func(*jobCall)) jobCall {
+	j := jobCall{
+		JobRequest: berth.JobRequest{
+			Job:    berth.Job{SessionID: "s1", TurnID: turn, JobID: fmt.Sprintf("%s-j%d", turn, n), Dispatch: 1},
+			UserID: "alice", RequestID: fmt.Sprintf("%s-r%d", turn, n), PoolID: pair,
+		},
 		Choice: lua.Choice{PoolID: pair, Strategy: berth.StrategyRoundRobin, Hold: time.Minute},
 	}
 	for _, f := range set {
@@ -424,9 +433,9 @@ func job(turn string, n int, set ...func(*lua.JobCall)) lua.JobCall {
 	return j
 }
 
-func dispatch(t *testing.T, s *lua.Scripts, j lua.JobCall) lua.Decision {
+func dispatch(t *testing.T, s *lua.Scripts, j jobCall) lua.Decision {
 	t.Helper()
-	d, err := s.DispatchJob(t.Context(), j)
+	d, err := s.DispatchJob(t.Context(), j.JobRequest, j.Choice)
 	require.NoError(t, err)
 	return d
 }
@@ -446,7 +455,7 @@ func TestDispatchJob_AffinityNodeLeasesExpired_IsHit(t *testing.T) {
 	})
 }
 
-func ending(j *lua.JobCall) { j.EndsTurn = true }
+func ending(j *jobCall) { j.EndsTurn = true }
 
 func affinityOf(t *testing.T, s *lua.Scripts, turn string) map[string]string {
 	t.Helper()
@@ -560,7 +569,7 @@ func TestDispatchJob_AffinityNodeUnusable_IsMiss(t *testing.T) {
 				register(t, s, spec("b"))
 				first := dispatch(t, s, job("t1", 1))
 				makeUnusable(t, s, node(t, s, first.NodeID))
-				d := dispatch(t, s, job("t1", 2, func(j *lua.JobCall) { j.Services = []string{"tts"} }))
+				d := dispatch(t, s, job("t1", 2, func(j *jobCall) { j.Services = []string{"tts"} }))
 				require.Equal(t, lua.AssignOK, d.Code)
 				require.Equal(t, berth.AffinityMiss, d.Affinity)
 				require.Equal(t, reason, d.Missed)
@@ -603,14 +612,15 @@ func TestDispatchJob_SameRequest_ReturnsSameAssignment(t *testing.T) {
 		_, err = s.WithdrawNode(t.Context(), first.NodeID, first.Generation, berth.DepartureWithdrawn)
 		require.NoError(t, err)
 		require.Equal(t, lua.AssignExists, dispatch(t, s, job("t1", 1)).Code)
-		redone := dispatch(t, s, job("t1", 1, func(j *lua.JobCall) { j.Dispatch = 2 }))
+		second := job("t1", 1, func(j *jobCall) { j.Dispatch = 2 })
+		redone := dispatch(t, s, second)
 		require.Equal(t, lua.AssignOK, redone.Code)
 		require.NotEqual(t, first.NodeID, redone.NodeID, "the dead node is not chosen again")
 		require.NotEqual(t, first.LeaseID, redone.LeaseID)
 		state, ok, err := s.FindJob(t.Context(), first.JobID)
 		require.NoError(t, err)
 		require.True(t, ok)
-		require.Equal(t, 2, state.Dispatch)
+		require.Equal(t, second.JobRequest, state.JobRequest)
 		require.Equal(t, redone.Assignment, state.Assignment)
 		ttl, err := s.Redis().TTL(t.Context(), s.Keys().Job(first.JobID)).Result()
 		require.NoError(t, err)
@@ -762,11 +772,9 @@ func TestRegisterNode_AfterGrace_WaitsForLostLeases(t *testing.T) {
 			require.Equal(t, lua.NodeOK, beat(t, s, id, r.Generation, berth.NodeLoad{}))
 			require.Equal(t, berth.ExcludeFull, node(t, s, id).Excluded)
 			require.Equal(t, lua.AssignFull, assign(t, s, "new-"+id, lua.Choice{PoolID: id}).Code)
-			job, err := s.DispatchJob(t.Context(), lua.JobCall{
-				UserID: "alice", SessionID: "s", TurnID: "t-" + id, JobID: "j-" + id, RequestID: "r-" + id, Dispatch: 1, AffinityNodeID: id,
-				Choice: lua.Choice{PoolID: id},
-			})
-			require.NoError(t, err)
+			other := job("t-"+id, 0)
+			other.AffinityNodeID, other.Choice = id, lua.Choice{PoolID: id}
+			job := dispatch(t, s, other)
 			require.Equal(t, lua.AssignFull, job.Code, "not even for the turn's own node")
 			held := berth.Assignment{NodeRef: berth.NodeRef{NodeID: id, Generation: before}, LeaseID: "held-" + id, PoolID: id}
 			stranger := held

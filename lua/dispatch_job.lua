@@ -19,7 +19,7 @@
 -- ARGV[9]  job id
 -- ARGV[10] 1 when the job does not bind the turn: it ends the turn, or is dispatched again after its end
 -- ARGV[11] ms for which the binding is kept
--- ARGV[12] known fields of the job, JSON without the closing brace
+-- ARGV[12] the request, JSON without the closing brace
 -- ARGV[13] node to which the turn is bound according to its workflow, or '': restored where Redis has lost it
 -- ARGV[14] ms of grace to open where Redis may have lost leases
 -- ARGV[15] last epoch of the guard that the caller has seen
@@ -80,9 +80,9 @@ if not known and not ends then
   redis.call('HSET', session, 'current_turn_id', ARGV[8])
   redis.call('EXPIRE', session, '3600')
 end
-local row = ARGV[12] .. ',"node_id":"' .. node .. '","generation":' .. generation .. ',"lease_id":"' .. lease
-  .. '","pool":"' .. pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
-  .. '","missed":"' .. why .. '","created_at_ms":' .. string.format('%d', now) .. '}'
+local row = ARGV[12] .. ',"assignment":{"leaseId":"' .. lease .. '","nodeId":"' .. node
+  .. '","generation":' .. generation .. ',"poolId":"' .. pool .. '","strategy":"' .. strategy .. '","affinity":"' .. affinity
+  .. '","missed":"' .. why .. '"},"createdAtMs":' .. string.format('%d', now) .. '}'
 redis.call('SET', job, row, 'EX', '3600')
 redis.call('SET', binding, row, 'PX', keep)
 redis.call('PUBLISH', stem .. 'job:created', ARGV[9])

@@ -66,11 +66,7 @@ func TestGuard_FailbackToSameProcess_DelaysGrants(t *testing.T) {
 		"job": {
 			func(t *testing.T, s *lua.Scripts) { register(t, s, spec("n1", slots(1))) },
 			func(t *testing.T, s *lua.Scripts, lease string) bool {
-				d, err := s.DispatchJob(t.Context(), lua.JobCall{
-					UserID: "alice", SessionID: "s", TurnID: lease, JobID: lease, RequestID: lease, Dispatch: 1, Choice: lua.Choice{PoolID: pair},
-				})
-				require.NoError(t, err)
-				return d.Code == lua.AssignOK
+				return dispatch(t, s, job(lease, 0)).Code == lua.AssignOK
 			},
 		},
 	}

@@ -282,7 +282,7 @@ func TestAppendEvents_TurnOfEndedStream_ChangesNothing(t *testing.T) {
 func TestDispatchJob_AffinityLost_RestoresIt(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
-	affinityNode := func(node string) func(*lua.JobCall) { return func(j *lua.JobCall) { j.AffinityNodeID = node } }
+	affinityNode := func(node string) func(*jobCall) { return func(j *jobCall) { j.AffinityNodeID = node } }
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
 		for _, id := range []string{"a", "b", "c"} {
 			register(t, s, spec(id, slots(4)))
@@ -334,7 +334,7 @@ func TestDispatchJob_TurnEnded_BindsNothing(t *testing.T) {
 		first := dispatch(t, s, job("t1", 1))
 		_, _, err := s.FinalizeTurn(t.Context(), "alice", "s1", "t1")
 		require.NoError(t, err)
-		retry := func(j *lua.JobCall) { j.Dispatch, j.Excluded = 2, []string{first.NodeID} }
+		retry := func(j *jobCall) { j.Dispatch, j.Excluded = 2, []string{first.NodeID} }
 		require.Equal(t, lua.JobTurnEnded, dispatch(t, s, job("t1", 1, retry)).Code, "the job would bind the turn again")
 		d := dispatch(t, s, job("t1", 1, retry, ending))
 		require.Equal(t, lua.AssignOK, d.Code)

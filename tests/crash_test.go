@@ -274,7 +274,7 @@ func (l *load) accepted(t *testing.T) (turns map[string]segments, executions []s
 			if turns[a.turn] == nil {
 				turns[a.turn] = segments{}
 			}
-			out, err := node.NewSim("", node.SimOptions{}).Translate(t.Context(), berth.JobInput{SrcLang: "en", TgtLang: "es", Text: a.text})
+			out, err := node.NewSim("", node.SimOptions{}).Translate(t.Context(), berth.JobInput{Job: berth.Job{SrcLang: "en", TgtLang: "es"}, Text: a.text})
 			require.NoError(t, err)
 			turns[a.turn][a.index] = out.Text
 		default:

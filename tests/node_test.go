@@ -84,7 +84,7 @@ func executeOn(ctx workflow.Context, queue string, in berth.ExecuteInput) (out b
 func (f *fleetStack) send(t *testing.T, queue, text string) temporalclient.WorkflowRun {
 	t.Helper()
 	run, err := f.probes.ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{TaskQueue: "probes"}, translateOn, queue,
-		berth.JobInput{SessionID: "s", TurnID: "t", JobID: "t-0", Dispatch: 1, SrcLang: "en", TgtLang: "es", Text: text})
+		berth.JobInput{Job: berth.Job{SessionID: "s", TurnID: "t", JobID: "t-0", Dispatch: 1, SrcLang: "en", TgtLang: "es"}, Text: text})
 	require.NoError(t, err)
 	return run
 }
@@ -419,7 +419,7 @@ func TestNode_TypeScriptExample_KeepsTheContract(t *testing.T) {
 	require.Equal(t, "hola mundo, el barco está en el puerto ☕", translated(t, f.send(t, queue, "Hello world, the ship is in the harbour ☕")))
 
 	run, err := f.probes.ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{TaskQueue: "probes"}, translateOn, queue,
-		berth.JobInput{SrcLang: "zh", TgtLang: "en", Text: "你好"})
+		berth.JobInput{Job: berth.Job{SrcLang: "zh", TgtLang: "en"}, Text: "你好"})
 	require.NoError(t, err)
 	var failed *temporal.ApplicationError
 	require.ErrorAs(t, run.Get(t.Context(), nil), &failed)
@@ -446,7 +446,7 @@ func TestNode_TypeScriptExample_KeepsTheContract(t *testing.T) {
 		good := f.send(t, queue, "Hello world")
 		require.Equal(t, "hola mundo", translated(t, good))
 		bad, err := f.probes.ExecuteWorkflow(t.Context(), temporalclient.StartWorkflowOptions{TaskQueue: "probes"}, translateOn, queue,
-			berth.JobInput{SrcLang: "zh", TgtLang: "en", Text: "你好"})
+			berth.JobInput{Job: berth.Job{SrcLang: "zh", TgtLang: "en"}, Text: "你好"})
 		require.NoError(t, err)
 		require.ErrorContains(t, bad.Get(t.Context(), nil), "this node cannot translate zh to en")
 		for _, run := range []temporalclient.WorkflowRun{good, bad} {

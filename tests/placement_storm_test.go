@@ -187,8 +187,8 @@ func (s *stack) join(t *testing.T, tgt string, from, to int, strategy berth.Stra
 			}
 			where[i] = d.NodeID
 			job, ok, err := scripts.FindJob(t.Context(), d.JobID)
-			if err == nil && (!ok || job.Strategy != strategy) {
-				err = fmt.Errorf("job %s was placed by %q", d.JobID, job.Strategy)
+			if err == nil && (!ok || job.Assignment.Strategy != strategy) {
+				err = fmt.Errorf("job %s was placed by %q", d.JobID, job.Assignment.Strategy)
 			}
 			return err
 		})

@@ -44,28 +44,19 @@ type DispatchRequest struct {
 	// SubmissionID is unique per HTTP request. DispatchReply and berth.Refusal return it, so that the API can distinguish
 	// its own outcome from an earlier one of the same update id.
 	SubmissionID string `json:"submissionId"`
-	// UserID and SessionID must be the turn's; the validator rejects others as not_found.
-	UserID    string `json:"userId"`
-	SessionID string `json:"sessionId"`
-	// SrcLang and TgtLang are the session's as read by the API, and PoolID belongs to them. If they differ from the turn's,
-	// the validator rejects the request as conflict, because the pool's nodes serve other languages.
-	SrcLang string `json:"srcLang"`
-	TgtLang string `json:"tgtLang"`
-	// RequestID identifies the job, whatever the update's id: that is the request id, followed by a number after a stored
-	// refusal. A request whose job exists, or is being dispatched, has the first request's outcome; its other fields are
-	// ignored.
-	RequestID string `json:"requestId"`
+	// The workflow numbers the job, and decides on the affinity. UserID and SessionID must be the turn's; the validator rejects
+	// others as not_found. RequestID identifies the job, whatever the update's id: that is the request id, followed by a number
+	// after a stored refusal. A request whose job exists, or is being dispatched, has the first request's outcome; its other
+	// fields are ignored.
+	berth.JobRequest
+	// SessionSrcLang and SessionTgtLang are the session's as read by the API, and PoolID belongs to them. If they differ from
+	// the turn's, the validator rejects the request as conflict, because the pool's nodes serve other languages.
+	SessionSrcLang string `json:"sessionSrcLang"`
+	SessionTgtLang string `json:"sessionTgtLang"`
 	// RequestHash distinguishes another body with the same request id; the API compares it with the outcome's.
 	RequestHash string         `json:"requestHash"`
-	Index       int            `json:"index"`
-	SpeakerID   string         `json:"speakerId,omitempty"`
 	Text        PackedText     `json:"text"`
 	Finalize    berth.Finalize `json:"finalize,omitempty"`
-	// PoolID is the session's preferred pool as read by the API, NodeSrcLang and NodeTgtLang the languages as its nodes have declared
-	// them: by default those of the turn.
-	PoolID      string `json:"poolId"`
-	NodeSrcLang string `json:"nodeSrcLang,omitempty"`
-	NodeTgtLang string `json:"nodeTgtLang,omitempty"`
 }
 
 // DispatchReply is the result of the dispatch update: the first dispatch of the job.
@@ -92,17 +83,7 @@ type FinalizeReply struct {
 
 // DispatchInput is the argument of DispatchJob.
 type DispatchInput struct {
-	UserID    string `json:"userId,omitempty"`
-	SessionID string `json:"sessionId"`
-	TurnID    string `json:"turnId"`
-	JobID     string `json:"jobId"`
-	RequestID string `json:"requestId"`
-	Dispatch  int    `json:"dispatch"`
-	// EndsTurn indicates that the job binds no node, because it ends its turn or the turn has ended.
-	EndsTurn bool   `json:"endsTurn,omitempty"`
-	PoolID   string `json:"poolId"`
-	// AffinityNodeID is the turn's node as known to the workflow; the script restores it if Redis has lost it.
-	AffinityNodeID string `json:"affinityNodeId,omitempty"`
+	berth.JobRequest
 	// Excluded are generations that failed the job. A node that has registered again since is eligible.
 	Excluded []berth.NodeRef `json:"excluded,omitempty"`
 	// Avoided are generations that did not respond on another job of the turn, or failed this one earlier. They are chosen

@@ -1,7 +1,6 @@
 package workflows
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,8 +34,8 @@ const (
 // job is the state of one segment.
 type job struct {
 	berth.TurnJob
+	request     berth.JobRequest // of the last dispatch
 	text        string
-	src, tgt    string // the languages as the nodes of the pool have declared them
 	submittedAt time.Time
 
 	failed   []berth.NodeRef // generations that failed it, one entry for each attempt
@@ -86,7 +85,7 @@ func (t *turn) validateDispatch(ctx workflow.Context, req DispatchRequest) error
 		return nil
 	case t.status != berth.TurnOpen:
 		return t.finalizedError()
-	case req.SrcLang != t.in.SrcLang || req.TgtLang != t.in.TgtLang:
+	case req.SessionSrcLang != t.in.SrcLang || req.SessionTgtLang != t.in.TgtLang:
 		return refuse(berth.CodeConflict, "the session's languages have changed since the turn began; start a new turn")
 	case req.Index >= berth.MaxSegments:
 		return refuse(berth.CodeConflict, fmt.Sprintf("a turn has at most %d segments; start a new turn", berth.MaxSegments))
@@ -132,10 +131,11 @@ func (t *turn) dispatch(ctx workflow.Context, req DispatchRequest) (DispatchRepl
 
 // addJob reserves the segment's index while its node is chosen.
 func (t *turn) addJob(ctx workflow.Context, req DispatchRequest) *job {
+	req.TurnID, req.JobID = t.in.TurnID, fmt.Sprintf("%s-%d", t.in.TurnID, req.Index)
 	j := &job{TurnJob: berth.TurnJob{
-		JobID: fmt.Sprintf("%s-%d", t.in.TurnID, req.Index), RequestID: req.RequestID, Index: req.Index,
+		JobID: req.JobID, RequestID: req.RequestID, Index: req.Index,
 		SpeakerID: req.SpeakerID, Finalize: req.Finalize, Status: berth.JobRunning, PoolID: req.PoolID,
-	}, text: string(req.Text), src: cmp.Or(req.NodeSrcLang, t.in.SrcLang), tgt: cmp.Or(req.NodeTgtLang, t.in.TgtLang), submittedAt: workflow.Now(ctx)}
+	}, request: req.JobRequest, text: string(req.Text), submittedAt: workflow.Now(ctx)}
 	at, _ := slices.BinarySearchFunc(t.jobs, req.Index, compareIndex)
 	t.jobs = slices.Insert(t.jobs, at, j)
 	t.deciding++
@@ -198,10 +198,9 @@ func (t *turn) accept(ctx workflow.Context, j *job, finalize berth.Finalize) {
 // is counted as a dispatch.
 func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 	in := DispatchInput{
-		UserID: t.in.UserID, SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, RequestID: j.RequestID,
-		EndsTurn: ends || t.status != berth.TurnOpen, PoolID: j.PoolID, AffinityNodeID: t.affinity,
-		Excluded: slices.Concat(j.excluded, j.busy.now(ctx)), Avoided: slices.Concat(t.unresponsive, j.avoided),
+		JobRequest: j.request, Excluded: slices.Concat(j.excluded, j.busy.now(ctx)), Avoided: slices.Concat(t.unresponsive, j.avoided),
 	}
+	in.EndsTurn, in.AffinityNodeID = ends || t.status != berth.TurnOpen, t.affinity
 	for in.Dispatch = j.Dispatches + 1; ; in.Dispatch++ {
 		a, err := local[berth.Assignment](once(ctx, time.Second, segment(j.Index, in.Dispatch)), DispatchJobActivity, in)
 		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == ErrorExpired && in.Dispatch <= j.Dispatches+maxExpiredDecisions {
@@ -213,7 +212,7 @@ func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 		if j.Dispatches == 0 {
 			j.Affinity, j.Missed = a.Affinity, a.Missed
 		}
-		j.Dispatches, j.NodeID, j.slot = in.Dispatch, a.NodeID, a
+		j.request, j.Dispatches, j.NodeID, j.slot = in.JobRequest, in.Dispatch, a.NodeID, a
 		return nil
 	}
 }
@@ -312,10 +311,7 @@ func (t *turn) translate(ctx workflow.Context, j *job) (string, error) {
 		HeartbeatTimeout:       heartbeatTimeout,
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
 		Summary:                j.NodeID + ": " + segment(j.Index, j.Dispatches),
-	}), berth.ActivityTranslate, berth.JobInput{
-		SessionID: t.in.SessionID, TurnID: t.in.TurnID, JobID: j.JobID, Dispatch: j.Dispatches, Index: j.Index,
-		SpeakerID: j.SpeakerID, SrcLang: j.src, TgtLang: j.tgt, Text: j.text,
-	}).Get(ctx, &out)
+	}), berth.ActivityTranslate, berth.JobInput{Job: j.request.Job, Text: j.text}).Get(ctx, &out)
 	if err != nil {
 		return "", err
 	}

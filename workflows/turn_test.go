@@ -187,9 +187,12 @@ func under(request string) change {
 // speak submits a segment at a time, with an update id of its own.
 func (u *turnTest) submit(at time.Duration, index int, changes ...change) *jobResult {
 	req := workflows.DispatchRequest{
-		SubmissionID: fmt.Sprintf("sub%d", index), UserID: u.in.UserID, SessionID: u.in.SessionID, SrcLang: u.in.SrcLang, TgtLang: u.in.TgtLang,
-		RequestID: fmt.Sprintf("r%d", index), RequestHash: fmt.Sprintf("h%d", index), Index: index, SpeakerID: "bob",
-		Text: workflows.PackedText(fmt.Sprintf("text %d", index)), PoolID: "translate:en-es",
+		JobRequest: berth.JobRequest{
+			Job:    berth.Job{SessionID: u.in.SessionID, Index: index, SpeakerID: "bob", SrcLang: u.in.SrcLang, TgtLang: u.in.TgtLang},
+			UserID: u.in.UserID, RequestID: fmt.Sprintf("r%d", index), PoolID: "translate:en-es",
+		},
+		SubmissionID: fmt.Sprintf("sub%d", index), RequestHash: fmt.Sprintf("h%d", index), SessionSrcLang: u.in.SrcLang, SessionTgtLang: u.in.TgtLang,
+		Text: workflows.PackedText(fmt.Sprintf("text %d", index)),
 	}
 	for _, c := range changes {
 		c(&req)
@@ -348,9 +351,11 @@ func TestTurn_JobsFollowAffinity_UntilFinalized(t *testing.T) { // A1, A3, A6, A
 	require.Error(t, after.rejected, "refused by the validator: nothing of it is kept")
 
 	require.Len(t, r.dispatches, 3)
-	require.Equal(t, workflows.DispatchInput{
-		UserID: "alice", SessionID: "s1", TurnID: "t1", JobID: "t1-2", RequestID: "r2", Dispatch: 1, EndsTurn: true, PoolID: "translate:en-es", AffinityNodeID: "n1",
-	}, r.dispatches[2], "the finalising segment follows the affinity")
+	require.Equal(t, workflows.DispatchInput{JobRequest: berth.JobRequest{
+		Job:    berth.Job{SessionID: "s1", TurnID: "t1", JobID: "t1-2", Dispatch: 1, Index: 2, SpeakerID: "bob", SrcLang: "en", TgtLang: "es"},
+		UserID: "alice", RequestID: "r2", PoolID: "translate:en-es", EndsTurn: true, AffinityNodeID: "n1",
+	}}, r.dispatches[2], "the finalising segment follows the affinity")
+	require.Contains(t, r.calls, berth.JobInput{Job: r.dispatches[2].Job, Text: "text 2"}, "the node gets the job that was dispatched")
 	require.Empty(t, r.dispatches[0].AffinityNodeID)
 	require.Equal(t, []workflows.TurnRef{{UserID: "alice", SessionID: "s1", TurnID: "t1"}}, r.finalized)
 
@@ -512,7 +517,7 @@ func TestTurn_RepeatedRequest_HasTheFirstOutcome(t *testing.T) { // L6
 	first := u.submit(0, 0)
 	again := u.submit(sec, 7, under("r0"))
 	slow := u.submit(2*sec, 1)
-	meanwhile := u.submit(2*sec+100*time.Millisecond, 8, under("r1"), func(r *workflows.DispatchRequest) { r.SrcLang = "fr" })
+	meanwhile := u.submit(2*sec+100*time.Millisecond, 8, under("r1"), func(r *workflows.DispatchRequest) { r.SessionSrcLang = "fr" })
 	taken := u.submit(2*sec+200*time.Millisecond, 1, under("r9"))
 	u.takes(0, 10*time.Second)
 	u.finalize(5*sec, berth.FinalizeTimeout)
@@ -572,7 +577,7 @@ func TestTurn_InvalidJob_IsRejected(t *testing.T) { // A1, X6
 		"below":            {berth.CodeInvalid, func(r *workflows.DispatchRequest) { r.Index = -1 }},
 		"no request id":    {berth.CodeInvalid, func(r *workflows.DispatchRequest) { r.RequestID = "" }},
 		"too long":         {berth.CodeInvalid, func(r *workflows.DispatchRequest) { r.Text = longest + "x" }},
-		"other languages":  {berth.CodeConflict, func(r *workflows.DispatchRequest) { r.TgtLang = "fr" }},
+		"other languages":  {berth.CodeConflict, func(r *workflows.DispatchRequest) { r.SessionTgtLang = "fr" }},
 		"too much in all":  {berth.CodeConflict, func(r *workflows.DispatchRequest) { r.Text = longest }},
 		"the last that is": {"", func(r *workflows.DispatchRequest) { r.Index = berth.MaxSegments - 1 }},
 	} {

@@ -263,11 +263,11 @@ func (r *Run) memory(ctx context.Context) (err error) {
 			return err
 		}},
 		{"job", func(i int) error {
-			d, err := s.DispatchJob(ctx, lua.JobCall{
-				UserID: "alice", SessionID: fmt.Sprintf("session-%05d", i), TurnID: fmt.Sprintf("turn-%05d", i), JobID: fmt.Sprintf("job-%05d", i),
-				RequestID: fmt.Sprintf("request-%05d", i), Dispatch: 1,
-				Choice: lua.Choice{PoolID: benchPool, Strategy: berth.StrategyPowerOfTwo, Hold: time.Hour},
-			})
+			d, err := s.DispatchJob(ctx, berth.JobRequest{Job: berth.Job{
+				SessionID: fmt.Sprintf("session-%05d", i), TurnID: fmt.Sprintf("turn-%05d", i), JobID: fmt.Sprintf("job-%05d", i),
+				Dispatch: 1, SrcLang: "en", TgtLang: "es",
+			}, UserID: "alice", RequestID: fmt.Sprintf("request-%05d", i), PoolID: benchPool},
+				lua.Choice{PoolID: benchPool, Strategy: berth.StrategyPowerOfTwo, Hold: time.Hour})
 			if err == nil && d.Code != lua.AssignOK {
 				return fmt.Errorf("dispatch: %s", d.Code)
 			}

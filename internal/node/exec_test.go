@@ -24,7 +24,8 @@ func command(t *testing.T, line string, env ...string) *Exec {
 }
 
 var segment = berth.JobInput{
-	SessionID: "s1", TurnID: "t1", JobID: "t1-0", Dispatch: 2, Index: 0, SpeakerID: "anna", SrcLang: "en", TgtLang: "es", Text: "hello",
+	Job:  berth.Job{SessionID: "s1", TurnID: "t1", JobID: "t1-0", Dispatch: 2, Index: 0, SpeakerID: "anna", SrcLang: "en", TgtLang: "es"},
+	Text: "hello",
 }
 
 func TestExec_Translate_ReturnsTheCommandsOutput(t *testing.T) {

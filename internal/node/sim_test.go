@@ -28,7 +28,7 @@ func TestSim_Translate_KnownWords(t *testing.T) {
 		{"ja", "ko", "こんにちは", "こんにちは [sim]"},
 		{"en", "es", "", " [sim]"},
 	} {
-		out, err := sim.Translate(t.Context(), berth.JobInput{SrcLang: c.src, TgtLang: c.tgt, Text: c.text})
+		out, err := sim.Translate(t.Context(), berth.JobInput{Job: berth.Job{SrcLang: c.src, TgtLang: c.tgt}, Text: c.text})
 		require.NoError(t, err)
 		require.Equal(t, c.want, out.Text, "%s to %s", c.src, c.tgt)
 	}

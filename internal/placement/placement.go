@@ -51,14 +51,6 @@ type Request struct {
 	Hold time.Duration
 }
 
-// Job is a job of a turn; its fields are those of lua.JobCall without the choice.
-type Job struct {
-	UserID, SessionID, TurnID, JobID, RequestID string
-	Dispatch                                    int
-	EndsTurn                                    bool
-	AffinityNodeID                              string
-}
-
 // Assign takes a slot under the lease id. Idempotent by lease id while the slot is held. It returns a *berth.Refusal when
 // no slot can be taken now.
 func (p *Placer) Assign(ctx context.Context, leaseID string, r Request) (berth.Assignment, error) {
@@ -131,13 +123,8 @@ func (p *Placer) enter(ctx context.Context, r Request, q lua.Queued) (lua.Decisi
 
 // Dispatch takes a slot for a job, on the node of its turn if that can take it. Idempotent by session, request and dispatch
 // number. It returns a *berth.Refusal when no slot can be taken now, and CodeTurnFinalized when the turn takes no more jobs.
-func (p *Placer) Dispatch(ctx context.Context, j Job, r Request) (berth.Assignment, error) {
-	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) {
-		return p.scripts.DispatchJob(ctx, lua.JobCall{
-			UserID: j.UserID, SessionID: j.SessionID, TurnID: j.TurnID, JobID: j.JobID, RequestID: j.RequestID, Dispatch: j.Dispatch,
-			EndsTurn: j.EndsTurn, AffinityNodeID: j.AffinityNodeID, Choice: c,
-		})
-	})
+func (p *Placer) Dispatch(ctx context.Context, j berth.JobRequest, r Request) (berth.Assignment, error) {
+	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) { return p.scripts.DispatchJob(ctx, j, c) })
 }
 
 // script takes a slot according to a choice, or reports why it took none.

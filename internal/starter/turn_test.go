@@ -196,8 +196,10 @@ func through(s *server) *starter.Starter { return &starter.Starter{Client: s} }
 
 func call(request string, change ...func(*starter.JobCall)) starter.JobCall {
 	c := starter.JobCall{
-		Turn:    workflows.TurnInput{TurnID: "t", SessionID: "s1", UserID: "alice"},
-		Request: workflows.DispatchRequest{UserID: "alice", SessionID: "s1", RequestID: request, RequestHash: "hash of " + request},
+		Turn: workflows.TurnInput{TurnID: "t", SessionID: "s1", UserID: "alice"},
+		Request: workflows.DispatchRequest{
+			JobRequest: berth.JobRequest{Job: berth.Job{SessionID: "s1"}, UserID: "alice", RequestID: request}, RequestHash: "hash of " + request,
+		},
 	}
 	for _, f := range change {
 		f(&c)
