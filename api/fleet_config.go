@@ -96,7 +96,7 @@ func (s *server) fleetConfigRoutes() {
 }
 
 func (s *server) bindTenant(ctx context.Context, in *bindInput) (*bindOutputBody, error) {
-	poolID, err := s.poolID("poolId", in.Body.PoolID)
+	poolID, err := berth.ParsePoolID("poolId", in.Body.PoolID)
 	if err = cmp.Or(berth.ValidID("tenantId", in.ID), err); err != nil {
 		return nil, err
 	}

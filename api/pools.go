@@ -61,14 +61,6 @@ func (s *server) poolRoutes() {
 		"A pool that is named like a capability remains as the implicit pool of that capability."))
 }
 
-// poolID returns the canonical form of the id of a pool. The id of a pool that an earlier version has defined stays.
-func (s *server) poolID(field, id string) (string, error) {
-	if _, defined := s.Fleet.Snapshot().Pools[id]; defined {
-		return id, nil
-	}
-	return berth.ParsePoolID(field, id)
-}
-
 // inField replaces the field of a berth.Error by the one of the request.
 func inField(err error, field string) error {
 	if e, ok := errors.AsType[*berth.Error](err); ok {
@@ -86,7 +78,7 @@ func (s *server) listPools(_ context.Context, in *PageQuery) (*poolsOutputBody, 
 }
 
 func (s *server) getPool(ctx context.Context, in *poolInput) (*poolView, error) {
-	id, err := s.poolID("poolId", in.ID)
+	id, err := berth.ParsePoolID("poolId", in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +102,7 @@ func (s *server) getPool(ctx context.Context, in *poolInput) (*poolView, error) 
 
 func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolView, error) {
 	b := in.Body
-	id, err := s.poolID("poolId", in.ID)
+	id, err := berth.ParsePoolID("poolId", in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +128,7 @@ func (s *server) putPool(ctx context.Context, in *putPoolInput) (*poolView, erro
 }
 
 func (s *server) deletePool(ctx context.Context, in *poolInput) (*struct{}, error) {
-	id, err := s.poolID("poolId", in.ID)
+	id, err := berth.ParsePoolID("poolId", in.ID)
 	if err = cmp.Or(err, s.Fleet.Writable()); err != nil {
 		return nil, err
 	}

@@ -52,8 +52,7 @@ func TestGuardFormat_Unknown_IsRefused(t *testing.T) {
 		refused(later, "1", "2")
 
 		require.NoError(t, s.Redis().HDel(ctx, guard, "format").Err())
-		accepted(s) // the guard of a version without formats
-		refused(later, "1", "2")
+		refused(s, "none", "1")
 
 		require.NoError(t, s.Redis().Del(ctx, guard).Err())
 		accepted(later) // an empty Redis gets the format of the first that uses it

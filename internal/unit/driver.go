@@ -41,7 +41,7 @@ type Driver interface {
 // Copy is a conference on the media server.
 type Copy struct {
 	berth.UnitCopy
-	// EndAt is when the conference ends; zero for a copy of an older agent.
+	// EndAt is when the conference ends.
 	EndAt time.Time `json:"endAt,omitzero"`
 	// Participants is their number; it may be a few seconds old.
 	Participants int `json:"participants"`

@@ -31,12 +31,12 @@ func stateRoom(e164 string) string { return statePrefix + e164 }
 
 func (l *LiveKit) sentinel() string { return sentinelPrefix + l.unit }
 
-// state is what the room of a conference's state has as its metadata. Older agents wrote it to the conference's own room.
+// state is what the room of a conference's state has as its metadata.
 type state struct {
 	ConferenceID string    `json:"conferenceId"`
 	Epoch        int64     `json:"epoch"`
 	StartedAt    time.Time `json:"startedAt"`
-	EndAt        time.Time `json:"endAt,omitzero"` // absent in rooms of older agents
+	EndAt        time.Time `json:"endAt"`
 	Unit         string    `json:"unit"`
 }
 
@@ -72,12 +72,8 @@ func (l *LiveKit) state(all rooms, e164 string) (s state, ok, missing bool) {
 	if s, ok = readState(all[stateRoom(e164)].Metadata); ok {
 		return s, true, false
 	}
-	own := all[e164]
-	if s, ok = readState(own.Metadata); ok { // of an older agent
-		return s, true, true
-	}
 	if known := l.seen.Load(); known != nil {
-		if was, found := known.states[e164]; found && was.sid == own.SID {
+		if was, found := known.states[e164]; found && was.sid == all[e164].SID {
 			return was.state, true, true
 		}
 	}
@@ -96,10 +92,7 @@ func (l *LiveKit) copyOf(all rooms, e164 string) (c Copy, own, restore bool) {
 	}
 	c = Copy{
 		UnitCopy: berth.UnitCopy{E164: e164, ConferenceID: s.ConferenceID, Epoch: s.Epoch, StartedAt: s.StartedAt},
-		EndAt:    s.EndAt, Participants: r.NumParticipants,
-	}
-	if _, old := readState(r.Metadata); !old {
-		c.Metadata = r.Metadata
+		EndAt:    s.EndAt, Participants: r.NumParticipants, Metadata: r.Metadata,
 	}
 	return c, true, restore
 }

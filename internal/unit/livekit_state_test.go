@@ -124,26 +124,6 @@ func roomsOf(t *testing.T, d *LiveKit) []room {
 	return all
 }
 
-// FR1: an agent that replaces an older one keeps its conferences, whose state is in their rooms' metadata, and an application may write
-// those from then on.
-func TestLiveKit_RoomOfOlderAgent_KeepsItsState(t *testing.T) {
-	t.Parallel()
-	server := testlivekit.Start(t)
-	d := liveKitOf(t, server, "u1")
-	begun := time.Now().UTC().Truncate(time.Millisecond)
-	old, err := encode(d.stateOf(Copy{UnitCopy: listed("c1", 3, begun)[0], EndAt: begun.Add(time.Hour)}))
-	require.NoError(t, err)
-	_, err = d.api.create(t.Context(), createRoom{Name: number, EmptyTimeout: roomSeconds, DepartureTimeout: roomSeconds, Metadata: old})
-	require.NoError(t, err)
-	c := newConsole(t, d)
-	require.Equal(t, listed("c1", 3, begun), c.copies())
-	_, copies, err := d.List(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, copies[0].Metadata, "they are not the application's")
-	application{t, d}.writes(number, "mine")
-	require.Equal(t, listed("c1", 3, begun), newConsole(t, liveKitOf(t, server, "u1")).copies())
-}
-
 // FR1: the metadata that an application has written are reported, and written to the room of the next unit unless that has others.
 func TestReporter_RoomMetadata_FollowTheConference(t *testing.T) {
 	t.Parallel()

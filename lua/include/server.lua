@@ -2,8 +2,8 @@
 
 -- check_format fails where the guard, if there is one, names a format of the keys that these scripts do not know.
 local function check_format(exists, format)
-  if exists and (format or '1') ~= FORMAT then
-    error('the keys of this Redis have format ' .. (format or '1') .. ', and this version of berth knows format ' .. FORMAT ..
+  if exists and format ~= FORMAT then
+    error('the keys of this Redis have format ' .. (format or 'none') .. ', and this version of berth knows format ' .. FORMAT ..
       ': run a version that knows it, see docs/operations.md, section Upgrades')
   end
 end
