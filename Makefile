@@ -105,7 +105,7 @@ histories: export TEMPORAL_DEBUG = 1
 histories: build ## Record the histories of workflows again, until the first release
 	@scripts/setup.sh test
 	rm -f workflows/testdata/*.json
-	@$(GO) test -count=1 -parallel 4 -timeout 30m ./tests -record -run "^($$(grep -lE '\.save(Task|History|Run)\(|"(conference|link)-' tests/*_test.go | \
+	@$(GO) test -count=1 -parallel 4 -timeout 30m ./tests -record -run "^($$(grep -lE '\.save(Task|History|Run)\(|\.(end|awaitEnd|link)\(.*"(conference|link)-' tests/*_test.go | \
 		xargs sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' | paste -sd '|'))$$"
 	$(GO) test -count=1 -run '^TestWorkflows_' ./workflows
 

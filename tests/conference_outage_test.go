@@ -54,7 +54,7 @@ func TestConference_EndsDuringUnitOutage_EndIsDetected(t *testing.T) {
 	current = m.await(stays.E164, "open", on("u1"))
 	require.Equal(t, stays.Owner, current.Owner)
 	s.link("link-back-in-time", "u1", stays.Owner.Generation)
-	m.end(stays.E164, "conference-unit-away")
+	m.end(stays.E164, "conference-unit-unreachable")
 	s.noSlots("u1")
 }
 

@@ -112,14 +112,18 @@ func (s *stack) saveHistory(name, workflowID string) {
 	s.saveRun(name, workflowID, "")
 }
 
-// saveRun is saveHistory for an earlier run.
+// saveRun is saveHistory for an earlier run. It waits until the run has ended: the last event for readers precedes that.
 func (s *stack) saveRun(name, workflowID, runID string) {
 	s.tb.Helper()
 	file := filepath.Join("..", "workflows", "testdata", name+".json")
 	if _, err := os.Stat(file); err == nil || !*record || s.connection.PayloadKeys.Encrypt() {
 		return
 	}
-	h := s.history(context.Background(), s.temporal(), workflowID, runID)
+	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
+	defer cancel()
+	_ = s.temporal().GetWorkflow(ctx, workflowID, runID).GetWithOptions( // its outcome is part of the history
+		ctx, nil, temporalclient.WorkflowRunGetOptions{DisableFollowingRuns: true})
+	h := s.history(ctx, s.temporal(), workflowID, runID)
 	b, err := protojson.MarshalOptions{Indent: " "}.Marshal(h)
 	require.NoError(s.tb, err)
 	require.NoError(s.tb, os.MkdirAll(filepath.Dir(file), 0o750))
