@@ -14,12 +14,13 @@ import (
 	"berth"
 	"berth/client"
 	"berth/lua"
+	"berth/workflows"
 )
 
 // L12, P5: each kind of state that Redis has returns from its owner after a loss of data. A new kind of lua.States needs a condition here.
 func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 	t.Parallel()
-	s := oneSlot(t)
+	s := oneSlot(t, with("TURN_TIMEOUT_MS=3600000", "BERTH_JOB_TIMEOUT=1h")) // nothing ends while a machine is busy
 	calls, rdb, keys := s.logCalls(), s.redis(), lua.Keys{}
 	scripts := lua.New(rdb, keys)
 	ctx, operator, nodes := t.Context(), s.user("op", "operator"), s.token("nodes", "node")
@@ -38,16 +39,17 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 	require.NoError(t, err)
 	_, err = operator.PatchModel(ctx, "deepseek-chat", map[string]any{"rpm": 1000})
 	require.NoError(t, err)
+	lasts := func(in *workflows.ExecutionInput) { in.Timeout, in.Deadline = time.Hour, time.Hour }
 	m := s.conferences()
 	conference := m.open("8690000001").Conference
 	u1.setParticipants(conference, 2)
-	_, err = submit(t, s.temporal(), "long", "wait")
+	_, err = submit(t, s.temporal(), "long", "wait", lasts)
 	require.NoError(t, err)
 	<-n1.started
 	lease := map[string]any{"leaseId": "mine", "poolId": "wait", "holdMs": 600_000}
 	status, held := s.send(http.MethodPost, "/v1/assignments", nodes, lease)
 	require.Equal(t, http.StatusOK, status, "%v", held)
-	_, err = submit(t, s.temporal(), "second", "wait")
+	_, err = submit(t, s.temporal(), "second", "wait", lasts)
 	require.NoError(t, err)
 	translator.held.Store(true)
 	session := s.session("alice", "s1")

@@ -95,10 +95,10 @@ func submitNumbered(t *testing.T, c *client.Client, from, n int) map[int]string 
 }
 
 // oneSlot is a stack whose models have one slot each.
-func oneSlot(t *testing.T) *stack {
+func oneSlot(t *testing.T, opts ...option) *stack {
 	t.Helper()
-	return newStack(t, with("QUEUE_MAX_SIZE=0", "BERTH_SERVICE_MAX_SIZE=0", "BERTH_PAID_RATE=0", "BERTH_FREE_RATE=0",
-		"BERTH_ROUTING_FILE="+routing(t, map[string]int{"deepseek-chat": 1, "deepseek-reasoner": 1})))
+	return newStack(t, append(opts, with("QUEUE_MAX_SIZE=0", "BERTH_SERVICE_MAX_SIZE=0", "BERTH_PAID_RATE=0", "BERTH_FREE_RATE=0",
+		"BERTH_ROUTING_FILE="+routing(t, map[string]int{"deepseek-chat": 1, "deepseek-reasoner": 1})))...)
 }
 
 // moreThanAhead is a number of tasks of which some wait in their workflows.
