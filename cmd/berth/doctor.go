@@ -10,7 +10,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"berth/internal/agent"
 	"berth/internal/devserver"
 	"berth/internal/doctor"
 	"berth/internal/redisconn"
@@ -51,14 +50,11 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// defaultRedisAddr is the default of --redis-addr.
-const defaultRedisAddr = "127.0.0.1:6379"
-
 // development sets the addresses and the secret of the development server that runs in DataDir, unless a server is set. It returns a
 // finding then.
 func (c *doctorCommand) development() []doctor.Finding {
 	ready, err := devserver.Running(c.DataDir)
-	if err != nil || c.Redis.Addr != defaultRedisAddr || c.Temporal.Addr != agent.DefaultTemporalAddr || !c.Database.IsDefault() {
+	if err != nil || !c.Redis.IsDefault() || !c.Temporal.IsDefault() || !c.Database.IsDefault() {
 		return nil
 	}
 	c.Redis.Addr = cmp.Or(secret.Address(ready.RedisAddr), c.Redis.Addr)

@@ -155,9 +155,6 @@ func (l Log) ProvideLogger() (*slog.Logger, error) {
 	return telemetry.Logger(os.Stderr, l.LogLevel, l.LogFormat)
 }
 
-// DefaultTemporalAddr is the default of --temporal-addr.
-const DefaultTemporalAddr = "127.0.0.1:7233"
-
 // client returns a client of the API. If that is a development server, Temporal is set to that server's frontend
 // unless it was set already.
 func (s *Connection) client() (*client.Client, error) {
@@ -165,7 +162,7 @@ func (s *Connection) client() (*client.Client, error) {
 	if err != nil {
 		return nil, setting.Wrong(err)
 	}
-	if t.temporal != "" && s.Temporal.Addr == DefaultTemporalAddr {
+	if t.temporal != "" && s.Temporal.IsDefault() {
 		s.Temporal.Addr = t.temporal
 	}
 	return t.client(), nil

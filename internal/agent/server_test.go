@@ -42,7 +42,7 @@ func TestServer_NothingIsSet_DevelopmentServerIsFound(t *testing.T) {
 	requireDevToken(t, found.token)
 
 	c := Connection{DataDir: dir}
-	c.Temporal.Addr = DefaultTemporalAddr
+	c.Temporal.Addr = "127.0.0.1:7233"
 	_, err = c.client()
 	require.NoError(t, err)
 	require.Equal(t, "127.0.0.1:7234", c.Temporal.Addr)

@@ -88,7 +88,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Health: probe, Signalling: proxy,
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
-			HeartbeatInterval: cfg.API.Heartbeat, ReplayWindow: cfg.API.ReplayWindow, TemporalUIURL: string(cfg.Temporal.UIURL),
+			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: string(cfg.Temporal.UIURL),
 			TemporalNamespace: cfg.Temporal.Namespace, PayloadKeys: keys, Production: cfg.Production, Version: probe.Version(),
 			TurnTimeout: cfg.Turn.Timeout(), JobTimeout: cfg.Turn.JobTimeout,
 			NumbersFrom: cfg.Conference.NumbersFrom, SignallingURL: string(cfg.Signalling.URL), SignallingDirect: cfg.Signalling.Direct,
@@ -143,7 +143,7 @@ func verifier(cfg config.Identity, logger *slog.Logger) (*identity.Tokens, error
 	if err != nil {
 		return nil, err
 	}
-	tokens := &identity.Tokens{Secrets: secrets, Audiences: cfg.Audiences, Leeway: cfg.Leeway}
+	tokens := &identity.Tokens{Secrets: secrets, Audiences: cfg.Audiences, Leeway: identity.DefaultLeeway}
 	if options, ok := cfg.Provider(logger); ok {
 		tokens.Provider, err = identity.NewProvider(options)
 	}

@@ -95,7 +95,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Ledger: b.ledger, Scripts: b.scripts, Starter: calls, Tasks: tasks, Turns: acts.Turns, Executions: acts.Executions,
 		Conferences: acts.Conferences, Health: probe.Report, Logger: logger,
 		Options: activities.ReconcileOptions{
-			FullEvery: cfg.Reconcile.FullEvery, Pause: cfg.Reconcile.Pause, MaxRepairs: cfg.Reconcile.MaxRepairs,
+			FullEvery: cfg.Reconcile.FullEvery, Pause: cfg.Reconcile.Pause, MaxRepairs: maxRepairs,
 			MaxFindings: cfg.Reconcile.MaxFindings, Disabled: cfg.Reconcile.Disabled(), Conferences: conferenceRules(cfg.Conference),
 		},
 	}
@@ -157,6 +157,9 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	}
 	return err
 }
+
+// maxRepairs is how many differences one pass of the reconciliation repairs; the next one continues.
+const maxRepairs = 200
 
 // schedule creates a Temporal Schedule, and retries while Temporal is unavailable.
 func schedule(ctx context.Context, name string, create func(context.Context) error, logger *slog.Logger) {

@@ -49,7 +49,7 @@ type Config struct {
 // OTEL_EXPORTER_OTLP_ENDPOINT.
 type Telemetry struct {
 	MetricsAddr      string        `help:"Address that serves /metrics, /healthz and /readyz, host:port; off for none." name:"metrics-addr" env:"BERTH_METRICS_ADDR" default:"127.0.0.1:9464"`
-	SampleEvery      time.Duration `help:"Time between two samples of the metrics of the whole system, which one API process takes." name:"sample-every" env:"BERTH_SAMPLE_EVERY" default:"15s"`
+	SampleEvery      time.Duration `help:"Time between two samples of the metrics of the whole system, which one API process takes." name:"sample-every" env:"BERTH_SAMPLE_EVERY" default:"15s" min:"1ms"`
 	TrustTraceparent bool          `help:"Continue the traces of callers of the API; otherwise link to them. For callers that are trusted only." name:"trust-traceparent" env:"BERTH_TRUST_TRACEPARENT"`
 }
 
@@ -57,38 +57,37 @@ type Telemetry struct {
 type API struct {
 	Addr           string        `help:"Address the HTTP API listens on, host:port." name:"http-addr" env:"BERTH_HTTP_ADDR" default:"127.0.0.1:8080"`
 	CORSOrigins    []string      `help:"Origins whose pages may call the API from a browser, such as https://app.example; * for all. Default: none." name:"cors-origins" env:"BERTH_CORS_ORIGINS"`
-	MaxUploadBytes int64         `help:"Maximum size of an upload in bytes." name:"max-upload-bytes" env:"BERTH_MAX_UPLOAD_BYTES" default:"10485760"`
-	Heartbeat      time.Duration `help:"Interval between heartbeats on an idle event stream." name:"sse-heartbeat" env:"BERTH_SSE_HEARTBEAT" default:"15s"`
-	ReplayWindow   time.Duration `help:"Time in which equal submissions without an Idempotency-Key are one task." name:"replay-window" env:"BERTH_REPLAY_WINDOW" default:"10m"`
-	QueueMaxSize   int           `help:"Maximum number of unfinished tasks in a queue; more are refused. 0 for no limit." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000"`
-	ServiceMaxSize int           `help:"Maximum number of unfinished tasks of a user in a service; more are refused. 0 for no limit." name:"service-max-size" env:"BERTH_SERVICE_MAX_SIZE" default:"500"`
-	ExecutionsMax  int           `help:"Maximum number of unfinished executions of a user; more are refused. 0 for no limit." name:"executions-max-size" env:"BERTH_EXECUTIONS_MAX_SIZE" default:"1000"`
-	PaidRate       int           `help:"Maximum number of tasks that a user of the paid tier may submit in a minute; 0 for no limit." name:"paid-rate" env:"BERTH_PAID_RATE" default:"600"`
-	FreeRate       int           `help:"Maximum number of tasks that a user of the free tier may submit in a minute; 0 for no limit." name:"free-rate" env:"BERTH_FREE_RATE" default:"600"`
-	TaskDeadline   time.Duration `help:"Maximum time from acceptance to the end of a task; later it fails." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m"`
+	MaxUploadBytes int64         `help:"Maximum size of an upload in bytes." name:"max-upload-bytes" env:"BERTH_MAX_UPLOAD_BYTES" default:"10485760" min:"1"`
+	Heartbeat      time.Duration `help:"Interval between heartbeats on an idle event stream." name:"sse-heartbeat" env:"BERTH_SSE_HEARTBEAT" default:"15s" min:"1ms"`
+	QueueMaxSize   int           `help:"Maximum number of unfinished tasks in a queue; more are refused. 0 for no limit." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000" min:"0"`
+	ServiceMaxSize int           `help:"Maximum number of unfinished tasks of a user in a service; more are refused. 0 for no limit." name:"service-max-size" env:"BERTH_SERVICE_MAX_SIZE" default:"500" min:"0"`
+	ExecutionsMax  int           `help:"Maximum number of unfinished executions of a user; more are refused. 0 for no limit." name:"executions-max-size" env:"BERTH_EXECUTIONS_MAX_SIZE" default:"1000" min:"0"`
+	PaidRate       int           `help:"Maximum number of tasks that a user of the paid tier may submit in a minute; 0 for no limit." name:"paid-rate" env:"BERTH_PAID_RATE" default:"600" min:"0"`
+	FreeRate       int           `help:"Maximum number of tasks that a user of the free tier may submit in a minute; 0 for no limit." name:"free-rate" env:"BERTH_FREE_RATE" default:"600" min:"0"`
+	TaskDeadline   time.Duration `help:"Maximum time from acceptance to the end of a task; later it fails." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m" min:"1ms"`
 }
 
 // Worker holds the settings of processes that poll task queues.
 type Worker struct {
 	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, conferences, links, a queue (q_paid_stream) or one model of a queue (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
-	Drain         time.Duration `help:"Time a stopping worker gives its model calls to finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s"`
-	TimeoutMs     int64         `help:"Maximum duration of a step in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000"`
-	StepAnswers   int           `help:"Maximum number of answers that one step of a task buys from its provider, with repairs, continuations and calls that were cut or lost." name:"step-answers" env:"BERTH_STEP_ANSWERS" default:"3"`
+	Drain         time.Duration `help:"Time a stopping worker gives its model calls to finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s" min:"1ms"`
+	TimeoutMs     int64         `help:"Maximum duration of a step in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000" min:"1"`
+	StepAnswers   int           `help:"Maximum number of answers that one step of a task buys from its provider, with repairs, continuations and calls that were cut or lost." name:"step-answers" env:"BERTH_STEP_ANSWERS" default:"3" min:"1"`
 	KeepStreamed  bool          `help:"Keep the charge of a task that is cancelled after its answer has begun; otherwise it is refunded." name:"keep-streamed-charge" env:"BERTH_KEEP_STREAMED_CHARGE"`
-	LockTimeoutMs int64         `help:"Maximum time one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000"`
-	UserSlots     int           `help:"Maximum number of concurrent model calls of one user; 0 for no limit." name:"user-concurrency" env:"BERTH_USER_CONCURRENCY" default:"5"`
+	LockTimeoutMs int64         `help:"Maximum time one model call may hold its slot, in ms." name:"concurrency-lock-timeout-ms" env:"CONCURRENCY_LOCK_TIMEOUT_MS" default:"300000" min:"1"`
+	UserSlots     int           `help:"Maximum number of concurrent model calls of one user; 0 for no limit." name:"user-concurrency" env:"BERTH_USER_CONCURRENCY" default:"5" min:"0"`
 }
 
 // Retention holds the settings of how long data of ended tasks is kept.
 type Retention struct {
-	Texts time.Duration `help:"Time after which the texts of ended tasks and unused assets are erased." name:"retain-texts" env:"BERTH_RETAIN_TEXTS" default:"720h"`
+	Texts time.Duration `help:"Time after which the texts of ended tasks and unused assets are erased." name:"retain-texts" env:"BERTH_RETAIN_TEXTS" default:"720h" min:"1ms"`
 	Rows  time.Duration `help:"Time after which rows of ended tasks, executions and conferences, sessions, usage, audit, idempotency keys and entries of accounts are removed; the sum of the entries remains." name:"retain-rows" env:"BERTH_RETAIN_ROWS" default:"9600h"`
 }
 
 // Turn holds the settings of live translation.
 type Turn struct {
-	TimeoutMs  int64         `help:"Time after its last segment until a turn is finalised, in ms." name:"turn-timeout-ms" env:"TURN_TIMEOUT_MS" default:"10000"`
-	JobTimeout time.Duration `help:"Maximum time one node may take for one job." name:"job-timeout" env:"BERTH_JOB_TIMEOUT" default:"30s"`
+	TimeoutMs  int64         `help:"Time after its last segment until a turn is finalised, in ms." name:"turn-timeout-ms" env:"TURN_TIMEOUT_MS" default:"10000" min:"1"`
+	JobTimeout time.Duration `help:"Maximum time one node may take for one job." name:"job-timeout" env:"BERTH_JOB_TIMEOUT" default:"30s" min:"1ms"`
 }
 
 // Timeout returns how long after its last segment a turn is finalised.
@@ -96,10 +95,10 @@ func (t Turn) Timeout() time.Duration { return time.Duration(t.TimeoutMs) * time
 
 // Stream holds the settings of event streams.
 type Stream struct {
-	FlushIntervalMs int64 `help:"Maximum time tokens are collected before they are published, in ms." name:"stream-flush-interval-ms" env:"STREAM_FLUSH_INTERVAL_MS" default:"400"`
-	FlushSize       int   `help:"Maximum number of tokens collected before they are published." name:"stream-flush-size" env:"STREAM_FLUSH_SIZE" default:"8"`
-	TTLSeconds      int64 `help:"Time a finished stream is kept, in seconds; usually 120 to 300." name:"stream-ttl-seconds" env:"STREAM_TTL_SECONDS" default:"300"`
-	TrimMaxLen      int64 `help:"Approximate number of events a finished stream is trimmed to." name:"stream-trim-maxlen" env:"STREAM_TRIM_MAXLEN" default:"5000"`
+	FlushIntervalMs int64 `help:"Maximum time tokens are collected before they are published, in ms." name:"stream-flush-interval-ms" env:"STREAM_FLUSH_INTERVAL_MS" default:"400" min:"1"`
+	FlushSize       int   `help:"Maximum number of tokens collected before they are published." name:"stream-flush-size" env:"STREAM_FLUSH_SIZE" default:"8" min:"1"`
+	TTLSeconds      int64 `help:"Time a finished stream is kept, in seconds; usually 120 to 300." name:"stream-ttl-seconds" env:"STREAM_TTL_SECONDS" default:"300" min:"1"`
+	TrimMaxLen      int64 `help:"Approximate number of events a finished stream is trimmed to." name:"stream-trim-maxlen" env:"STREAM_TRIM_MAXLEN" default:"5000" min:"1"`
 }
 
 // Model holds the settings of model providers and routing.
@@ -147,78 +146,33 @@ func knownQueues() string {
 
 // Validate returns an error that lists every invalid setting with its flag and environment variable.
 func (c *Config) Validate() error {
-	var problems []string
-	bad := func(flag, env, format string, args ...any) {
-		problems = append(problems, fmt.Sprintf("--%s (%s): %s", flag, env, fmt.Sprintf(format, args...)))
-	}
-	listens := func(flag, env, addr string) {
-		if err := setting.HostPort(addr); err != nil {
-			bad(flag, env, "invalid address: %s", err)
-		}
-	}
-	positive := func(flag, env string, v int64) {
-		if v <= 0 {
-			bad(flag, env, "must be positive, got %d", v)
-		}
-	}
-	limit := func(flag, env string, v int) {
-		if v < 0 {
-			bad(flag, env, "must not be negative, got %d", v)
-		}
-	}
-	lasting := func(flag, env string, d time.Duration) {
-		if d <= 0 {
-			bad(flag, env, "must be positive, got %s", d)
-		}
-	}
-	c.Temporal.validate(bad)
-	listens("http-addr", "BERTH_HTTP_ADDR", c.API.Addr)
+	p := check(c)
+	c.Temporal.validate(p)
+	p.hostPort(&c.API.Addr)
 	if c.Telemetry.MetricsAddr != telemetry.Off {
-		listens("metrics-addr", "BERTH_METRICS_ADDR", c.Telemetry.MetricsAddr)
+		p.hostPort(&c.Telemetry.MetricsAddr)
 	}
-	c.Redis.validate(bad)
-	c.Database.validate(bad)
-	c.Model.validate(bad)
-	c.Identity.validate(bad, c.Production)
-	validateOrigins(c.API.CORSOrigins, bad)
+	c.Redis.validate(p)
+	c.Database.validate(p)
+	c.Model.validate(p)
+	c.Identity.validate(p, c.Production)
+	validateOrigins(&c.API.CORSOrigins, p)
 	for _, q := range c.Worker.Queues {
 		queue, _, _ := strings.Cut(q, ".")
 		if !slices.Contains(workflowQueues, q) && !slices.Contains(berth.Queues(), berth.Queue(queue)) {
-			bad("queues", "BERTH_QUEUES", "unknown queue %q; known queues: %s", q, knownQueues())
+			p.bad(&c.Worker.Queues, "unknown queue %q; known queues: %s", q, knownQueues())
 		}
 	}
-	positive("max-upload-bytes", "BERTH_MAX_UPLOAD_BYTES", c.API.MaxUploadBytes)
-	positive("worker-timeout-ms", "WORKER_TIMEOUT_MS", c.Worker.TimeoutMs)
-	positive("concurrency-lock-timeout-ms", "CONCURRENCY_LOCK_TIMEOUT_MS", c.Worker.LockTimeoutMs)
-	positive("step-answers", "BERTH_STEP_ANSWERS", int64(c.Worker.StepAnswers))
-	limit("user-concurrency", "BERTH_USER_CONCURRENCY", c.Worker.UserSlots)
-	limit("queue-max-size", "QUEUE_MAX_SIZE", c.API.QueueMaxSize)
-	limit("service-max-size", "BERTH_SERVICE_MAX_SIZE", c.API.ServiceMaxSize)
-	limit("executions-max-size", "BERTH_EXECUTIONS_MAX_SIZE", c.API.ExecutionsMax)
-	limit("paid-rate", "BERTH_PAID_RATE", c.API.PaidRate)
-	limit("free-rate", "BERTH_FREE_RATE", c.API.FreeRate)
-	positive("stream-flush-interval-ms", "STREAM_FLUSH_INTERVAL_MS", c.Stream.FlushIntervalMs)
-	positive("stream-flush-size", "STREAM_FLUSH_SIZE", int64(c.Stream.FlushSize))
-	positive("stream-ttl-seconds", "STREAM_TTL_SECONDS", c.Stream.TTLSeconds)
-	positive("stream-trim-maxlen", "STREAM_TRIM_MAXLEN", c.Stream.TrimMaxLen)
-	positive("turn-timeout-ms", "TURN_TIMEOUT_MS", c.Turn.TimeoutMs)
-	c.Conference.validate(bad, lasting)
-	c.Signalling.validate(bad)
-	c.Record.validate(bad, lasting)
-	lasting("job-timeout", "BERTH_JOB_TIMEOUT", c.Turn.JobTimeout)
-	lasting("sample-every", "BERTH_SAMPLE_EVERY", c.Telemetry.SampleEvery)
-	lasting("sse-heartbeat", "BERTH_SSE_HEARTBEAT", c.API.Heartbeat)
-	lasting("replay-window", "BERTH_REPLAY_WINDOW", c.API.ReplayWindow)
-	lasting("task-deadline", "BERTH_TASK_DEADLINE", c.API.TaskDeadline)
-	lasting("drain", "BERTH_DRAIN", c.Worker.Drain)
-	lasting("retain-texts", "BERTH_RETAIN_TEXTS", c.Retention.Texts)
+	c.Conference.validate(p)
+	c.Signalling.validate(p)
+	c.Record.validate(p)
 	if c.Retention.Rows < c.Retention.Texts {
-		bad("retain-rows", "BERTH_RETAIN_ROWS", "must be at least --retain-texts, %s, got %s", c.Retention.Texts, c.Retention.Rows)
+		p.bad(&c.Retention.Rows, "must be at least --retain-texts, %s, got %s", c.Retention.Texts, c.Retention.Rows)
 	}
-	c.Rollout.validate(bad)
-	c.Reconcile.validate(bad, lasting)
-	if len(problems) > 0 {
-		return setting.Wrong(fmt.Errorf("invalid settings: %s", strings.Join(problems, "; ")))
+	c.Rollout.validate(p)
+	c.Reconcile.validate(p)
+	if err := p.err(); err != nil {
+		return setting.Wrong(fmt.Errorf("invalid settings: %w", err))
 	}
 	return nil
 }

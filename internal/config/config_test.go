@@ -76,7 +76,6 @@ func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 		"BERTH_RECONCILE_EVERY":        {"--reconcile-every=1ms"},
 		"BERTH_RECONCILE_FULL_EVERY":   {"--reconcile-full-every=1s"},
 		"BERTH_RECONCILE_PAUSE":        {"--reconcile-pause=10m"},
-		"BERTH_RECONCILE_MAX_REPAIRS":  {"--reconcile-max-repairs=0"},
 		"BERTH_RECONCILE_MAX_FINDINGS": {"--reconcile-max-findings=100000"},
 		"BERTH_RECONCILE_DISABLE":      {"--reconcile-disable=all"},
 
@@ -118,7 +117,6 @@ func TestConfig_Identity_ErrorNamesVariable(t *testing.T) { // X5, X6
 	for name, args := range map[string][]string{
 		"BERTH_AUTH_SECRET":    {"--auth-secret=0123456789012345678901234567890123456789,short"},
 		"BERTH_AUTH_AUDIENCE":  {"--auth-audience=events"},
-		"BERTH_AUTH_LEEWAY":    {"--auth-leeway=1h"},
 		"BERTH_OIDC_ISSUER":    {"--oidc-issuer=login.example"},
 		"BERTH_JWKS_URL":       {"--jwks-url=http://keys.example", "--production"},
 		"BERTH_OIDC_SCOPE_MAP": {"--oidc-scope-map=staff=admin"},

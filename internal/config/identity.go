@@ -7,11 +7,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"berth/internal/identity"
 	"berth/internal/secret"
-	"berth/internal/setting"
 )
 
 // Identity holds the settings of bearer tokens. Secrets and a provider can be used beside each other.
@@ -19,7 +17,6 @@ type Identity struct {
 	Secrets     secret.Text       `help:"HS256 secrets for bearer tokens and tickets, separated by commas: the first signs, all verify. At least 32 bytes each." name:"auth-secret" env:"BERTH_AUTH_SECRET"`
 	SecretsFile string            `help:"File with these secrets, separated by commas or lines; a change applies within a second." name:"auth-secret-file" env:"BERTH_AUTH_SECRET_FILE"`
 	Audiences   []string          `help:"Accepted audiences of bearer tokens." name:"auth-audience" env:"BERTH_AUTH_AUDIENCE" default:"berth"`
-	Leeway      time.Duration     `help:"Accepted difference between the clocks of berth and of those who issue tokens." name:"auth-leeway" env:"BERTH_AUTH_LEEWAY" default:"5s"`
 	Issuer      secret.Address    `help:"URL of an OpenID Connect provider whose tokens are accepted; empty for none." name:"oidc-issuer" env:"BERTH_OIDC_ISSUER"`
 	JWKSURL     secret.Address    `help:"URL of the provider's keys. Default: from the provider's discovery document." name:"jwks-url" env:"BERTH_JWKS_URL"`
 	ClientID    string            `help:"Id of berth's page as a public client of the provider, with which users sign in; empty: by token only." name:"oidc-client-id" env:"BERTH_OIDC_CLIENT_ID"`
@@ -76,52 +73,41 @@ func (c Identity) Provider(logger *slog.Logger) (o identity.ProviderOptions, ok 
 	return identity.ProviderOptions{Issuer: string(c.Issuer), JWKSURL: string(c.JWKSURL), Claims: c.Claims(), Logger: logger}, c.Issuer != "" || c.JWKSURL != ""
 }
 
-// maxLeeway is a limit on a mistake: a token stays valid for so long after its end.
-const maxLeeway = 5 * time.Minute
-
-func (c Identity) validate(bad func(flag, env, format string, args ...any), production bool) {
+func (c *Identity) validate(p *problems, production bool) {
 	if err := c.needSecret(); err != nil && c.HasSecret() {
-		badSecret(bad, err)
+		p.secret(err)
 	}
 	if len(c.Audiences) == 0 {
-		bad("auth-audience", "BERTH_AUTH_AUDIENCE", "must not be empty")
+		p.bad(&c.Audiences, "must not be empty")
 	}
 	for _, a := range c.Audiences {
 		if a == "" || a == identity.TicketAudience {
-			bad("auth-audience", "BERTH_AUTH_AUDIENCE", "invalid audience %q: must not be empty or %s, the audience of tickets", a, identity.TicketAudience)
+			p.bad(&c.Audiences, "invalid audience %q: must not be empty or %s, the audience of tickets", a, identity.TicketAudience)
 		}
 	}
-	if c.Leeway < 0 || c.Leeway > maxLeeway {
-		bad("auth-leeway", "BERTH_AUTH_LEEWAY", "must be 0 to %s, got %s", maxLeeway, c.Leeway)
-	}
-	for _, u := range []struct {
-		flag, env string
-		value     secret.Address
-	}{
-		{"oidc-issuer", "BERTH_OIDC_ISSUER", c.Issuer}, {"jwks-url", "BERTH_JWKS_URL", c.JWKSURL},
-	} {
-		switch p, err := url.Parse(string(u.value)); {
-		case u.value == "":
-		case err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https":
-			bad(u.flag, u.env, "invalid URL %s", u.value)
-		case production && p.Scheme != "https":
-			bad(u.flag, u.env, "must start with https:// in production, got %s", u.value)
+	for _, u := range []*secret.Address{&c.Issuer, &c.JWKSURL} {
+		switch parsed, err := url.Parse(string(*u)); {
+		case *u == "":
+		case err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https":
+			p.bad(u, "invalid URL %s", *u)
+		case production && parsed.Scheme != "https":
+			p.bad(u, "must start with https:// in production, got %s", *u)
 		}
 	}
 	if issuer, is := strings.CutSuffix(strings.TrimRight(string(c.Issuer), "/"), identity.WellKnown); is {
-		bad("oidc-issuer", "BERTH_OIDC_ISSUER", "must be the issuer %s, not the address of its discovery document", issuer)
+		p.bad(&c.Issuer, "must be the issuer %s, not the address of its discovery document", issuer)
 	}
 	if c.ClientID != "" && c.Issuer == "" {
-		bad("oidc-client-id", "BERTH_OIDC_CLIENT_ID", "needs --oidc-issuer, with which users sign in")
+		p.bad(&c.ClientID, "needs --oidc-issuer, with which users sign in")
 	}
 	if c.ClientID != "" && !slices.Contains(strings.Fields(c.Parameters["scope"]), "openid") {
-		bad("oidc-parameters", "BERTH_OIDC_PARAMETERS", "scope must contain openid, got %q", c.Parameters["scope"])
+		p.bad(&c.Parameters, "scope must contain openid, got %q", c.Parameters["scope"])
 	}
 	if c.ScopeClaim == "" {
-		bad("oidc-scope-claim", "BERTH_OIDC_SCOPE_CLAIM", "must not be empty")
+		p.bad(&c.ScopeClaim, "must not be empty")
 	}
 	if err := c.Claims().Validate(); err != nil {
-		bad("oidc-scope-map", "BERTH_OIDC_SCOPE_MAP", "%s", err)
+		p.bad(&c.ScopeMap, "%s", err)
 	}
 }
 
@@ -142,11 +128,9 @@ func (c Identity) needSecret() error {
 
 // NeedSecret returns an error if the secret for bearer tokens is missing or too short.
 func (c *Config) NeedSecret() error {
-	var err error
-	badSecret(func(flag, env, format string, args ...any) {
-		err = setting.Wrong(fmt.Errorf("--%s (%s): %s", flag, env, fmt.Sprintf(format, args...)))
-	}, c.Identity.needSecret())
-	return err
+	p := &problems{fields: fieldsOf(c)}
+	p.secret(c.Identity.needSecret())
+	return p.err()
 }
 
 // ReadSecretFile sets the secret from the file in which a development server stores it, unless a secret is set or the
@@ -167,11 +151,11 @@ func (c *Config) ReadSecretFile(path string) error {
 }
 
 // validateOrigins checks the origins from which browsers may call the API.
-func validateOrigins(origins []string, bad func(flag, env, format string, args ...any)) {
-	for _, o := range origins {
+func validateOrigins(origins *[]string, problems *problems) {
+	for _, o := range *origins {
 		p, err := url.Parse(o)
 		if o != "*" && (err != nil || p.Host == "" || o != p.Scheme+"://"+p.Host || p.Scheme != "http" && p.Scheme != "https") {
-			bad("cors-origins", "BERTH_CORS_ORIGINS", "invalid origin %s: must be https://host[:port] without a path, or *", secret.Address(o))
+			problems.bad(origins, "invalid origin %s: must be https://host[:port] without a path, or *", secret.Address(o))
 		}
 	}
 }

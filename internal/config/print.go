@@ -13,21 +13,8 @@ import (
 // Print writes one line for each setting: environment variable, current value and description. Secrets are hidden.
 func (c *Config) Print(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	printStruct(tw, reflect.ValueOf(*c))
+	Each(c, func(s Setting) { fmt.Fprintf(tw, "%s\t%s\t%s\n", s.Env, shown(s.Value), s.Help) })
 	return tw.Flush()
-}
-
-func printStruct(w io.Writer, v reflect.Value) {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		env := f.Tag.Get("env")
-		if env == "" {
-			printStruct(w, v.Field(i))
-			continue
-		}
-		help, _, _ := strings.Cut(f.Tag.Get("help"), ": ${")
-		fmt.Fprintf(w, "%s\t%s\t%s\n", env, shown(v.Field(i)), help)
-	}
 }
 
 // shown returns what is printed of a setting.

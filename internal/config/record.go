@@ -13,7 +13,6 @@ type Record struct {
 	Secrets      []secret.Text `help:"Secrets that sign detail records, separated by commas: whsec_ and 24 to 64 bytes in base64. Each makes one signature." name:"record-secrets" env:"BERTH_RECORD_SECRETS"`
 	SecretsFile  string        `help:"File with the secrets that sign detail records, separated by commas or lines, read again for every record." name:"record-secrets-file" env:"BERTH_RECORD_SECRETS_FILE"`
 	AllowPrivate bool          `help:"Permit http, and loopback, private and link-local addresses, for --record-url." name:"record-allow-private" env:"BERTH_RECORD_ALLOW_PRIVATE"`
-	Within       time.Duration `help:"Time after the end of a conference for which sending its detail record is retried." name:"record-within" env:"BERTH_RECORD_WITHIN" default:"72h"`
 }
 
 // Options returns the options of the webhook; URL is empty where records are not sent.
@@ -21,24 +20,26 @@ func (r Record) Options() webhook.Options {
 	return webhook.Options{URL: string(r.URL), Secrets: secret.Strings(r.Secrets), SecretsFile: r.SecretsFile, AllowPrivate: r.AllowPrivate}
 }
 
+// retryRecordFor is how long after the end of a conference sending its record is retried.
+const retryRecordFor = 72 * time.Hour
+
 // RetryFor returns for how long sending a record is retried; 0 where records are not sent.
 func (r Record) RetryFor() time.Duration {
 	if r.URL == "" {
 		return 0
 	}
-	return r.Within
+	return retryRecordFor
 }
 
-func (r Record) validate(bad func(flag, env, format string, args ...any), lasting func(flag, env string, d time.Duration)) {
-	lasting("record-within", "BERTH_RECORD_WITHIN", r.Within)
+func (r *Record) validate(p *problems) {
 	if r.URL == "" {
 		return
 	}
 	err := r.Options().Validate()
 	switch {
 	case secret.Named(err):
-		badSecret(bad, err)
+		p.secret(err)
 	case err != nil:
-		bad("record-url", "BERTH_RECORD_URL", "%s", err)
+		p.bad(&r.URL, "%s", err)
 	}
 }

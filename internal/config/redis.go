@@ -34,6 +34,9 @@ type Redis struct {
 	Cell string `help:"Hash tag that puts all keys of this cell into one slot of a Redis Cluster, which requires one; empty for none." name:"cell" env:"BERTH_CELL"`
 }
 
+// IsDefault reports whether no setting names the server.
+func (r Redis) IsDefault() bool { return isDefault(&r, &r.Addr) }
+
 // Options returns the options of a client.
 func (r Redis) Options() redisconn.Options {
 	return redisconn.Options{
@@ -48,29 +51,29 @@ func (r Redis) Options() redisconn.Options {
 // cellName has no character that is special in hash tags or in the patterns of Redis's ACL.
 var cellName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 
-func (r Redis) validate(bad func(flag, env, format string, args ...any)) {
-	badSecret(bad, secret.New("BERTH_REDIS_PASSWORD", string(r.Password), r.PasswordFile).Validate())
-	badSecret(bad, secret.New("BERTH_REDIS_SENTINEL_PASSWORD", string(r.SentinelPassword), r.SentinelPasswordFile).Validate())
+func (r *Redis) validate(p *problems) {
+	p.secret(secret.New("BERTH_REDIS_PASSWORD", string(r.Password), r.PasswordFile).Validate())
+	p.secret(secret.New("BERTH_REDIS_SENTINEL_PASSWORD", string(r.SentinelPassword), r.SentinelPasswordFile).Validate())
 	if !strings.Contains(string(r.Addr), "://") {
 		for addr := range strings.SplitSeq(string(r.Addr), ",") {
 			if err := setting.HostPort(strings.TrimSpace(addr)); err != nil {
-				bad("redis-addr", "BERTH_REDIS_ADDR", "invalid address: %s, or one redis:// or rediss:// URL", err)
+				p.bad(&r.Addr, "invalid address: %s, or one redis:// or rediss:// URL", err)
 			}
 		}
 	}
 	if r.SentinelMaster != "" && r.Mode != "" && r.Mode != string(redisconn.ModeSentinel) {
-		bad("redis-sentinel-master", "BERTH_REDIS_SENTINEL_MASTER", "requires mode sentinel, got %s", r.Mode)
+		p.bad(&r.SentinelMaster, "requires mode sentinel, got %s", r.Mode)
 	}
 	if r.SentinelMaster == "" && r.Mode == string(redisconn.ModeSentinel) {
-		bad("redis-sentinel-master", "BERTH_REDIS_SENTINEL_MASTER", "must be set in mode sentinel")
+		p.bad(&r.SentinelMaster, "must be set in mode sentinel")
 	}
 	if r.Cell == "" && r.Mode == string(redisconn.ModeCluster) {
-		bad("cell", "BERTH_CELL", "must be set on a Redis Cluster: berth's scripts need all keys in one slot")
+		p.bad(&r.Cell, "must be set on a Redis Cluster: berth's scripts need all keys in one slot")
 	}
 	if !cellName.MatchString(r.Cell) {
-		bad("cell", "BERTH_CELL", "must have at most 64 letters, digits, dots, hyphens and underscores")
+		p.bad(&r.Cell, "must have at most 64 letters, digits, dots, hyphens and underscores")
 	}
 	if (r.TLSCert == "") != (r.TLSKey == "") {
-		bad("redis-tls-cert", "BERTH_REDIS_TLS_CERT", "requires --redis-tls-key (BERTH_REDIS_TLS_KEY), and the reverse")
+		p.bad(&r.TLSCert, "requires --redis-tls-key (BERTH_REDIS_TLS_KEY), and the reverse")
 	}
 }

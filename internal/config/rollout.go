@@ -2,8 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"regexp"
 )
 
@@ -15,11 +13,9 @@ type Rollout struct {
 
 // Validate returns what is wrong with the settings of a command.
 func (r Rollout) Validate() error {
-	var wrong []error
-	r.validate(func(flag, env, format string, args ...any) {
-		wrong = append(wrong, fmt.Errorf("--%s (%s): %s", flag, env, fmt.Sprintf(format, args...)))
-	})
-	return errors.Join(wrong...)
+	p := check(&r)
+	r.validate(p)
+	return p.err()
 }
 
 // Build returns the version of a process whose binary has the given version.
@@ -31,11 +27,11 @@ var (
 	buildID        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$`)
 )
 
-func (r Rollout) validate(bad func(flag, env, format string, args ...any)) {
+func (r *Rollout) validate(p *problems) {
 	if r.Deployment != "" && !deploymentName.MatchString(r.Deployment) {
-		bad("deployment", "BERTH_DEPLOYMENT", "invalid name %q: must be at most 63 letters, digits, - and _, and begin with a letter or digit", r.Deployment)
+		p.bad(&r.Deployment, "invalid name %q: must be at most 63 letters, digits, - and _, and begin with a letter or digit", r.Deployment)
 	}
 	if r.BuildID != "" && !buildID.MatchString(r.BuildID) {
-		bad("build-id", "BERTH_BUILD_ID", "invalid version %q: must be at most 63 letters, digits, ., _, + and -, and begin with a letter or digit", r.BuildID)
+		p.bad(&r.BuildID, "invalid version %q: must be at most 63 letters, digits, ., _, + and -, and begin with a letter or digit", r.BuildID)
 	}
 }

@@ -1,11 +1,9 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 
 	"berth/internal/ledger"
 	"berth/internal/llm"
@@ -13,38 +11,30 @@ import (
 	"berth/internal/setting"
 )
 
-// defaultDatabase is the database of a process without settings. It is not a setting that conflicts with a file.
-const defaultDatabase = "sqlite:.berth/berth.db"
-
 // Database holds the settings of the database connection.
 type Database struct {
 	URL          secret.Address `help:"Database URL: sqlite:FILE or postgres://…" name:"database" env:"BERTH_DATABASE" default:"sqlite:.berth/berth.db"`
 	URLFile      string         `help:"File with the database URL. Its user and password are read again for every connection." name:"database-file" env:"BERTH_DATABASE_FILE"`
 	PasswordFile string         `help:"File with the password of the PostgreSQL database, read again for every connection." name:"database-password-file" env:"BERTH_DATABASE_PASSWORD_FILE"`
-	Connections  int            `help:"Maximum number of connections of this process to PostgreSQL, at least 2; two more check whether it is available." name:"database-connections" env:"BERTH_DATABASE_CONNECTIONS" default:"20"`
+	// A process that migrates the database needs two: one renews its lock.
+	Connections int `help:"Maximum number of connections of this process to PostgreSQL, at least 2; two more check whether it is available." name:"database-connections" env:"BERTH_DATABASE_CONNECTIONS" default:"20" min:"2"`
 }
 
 // Source returns where address and password come from.
 func (d Database) Source() ledger.Source {
 	src := ledger.Source{URL: string(d.URL), URLFile: d.URLFile, PasswordFile: d.PasswordFile, Connections: d.Connections}
-	if src.URLFile != "" && src.URL == defaultDatabase {
+	if src.URLFile != "" && isDefault(&d, &d.URL) { // which is no setting that conflicts with a file
 		src.URL = ""
 	}
 	return src
 }
 
 // IsDefault reports whether no setting names a database.
-func (d Database) IsDefault() bool { return d.URL == defaultDatabase && d.URLFile == "" }
+func (d Database) IsDefault() bool { return isDefault(&d, &d.URL) && d.URLFile == "" }
 
-func (d Database) validate(bad func(flag, env, format string, args ...any)) {
-	badSecret(bad, d.Source().Validate())
-	if d.Connections < minConnections {
-		bad("database-connections", "BERTH_DATABASE_CONNECTIONS", "must be at least %d, got %d", minConnections, d.Connections)
-	}
+func (d *Database) validate(p *problems) {
+	p.secret(d.Source().Validate())
 }
-
-// minConnections are needed by a process that migrates the database: one renews its lock.
-const minConnections = 2
 
 // Settings returns what the deployment adds to the routing file. Keys of BERTH_PROVIDER_KEYS precede others.
 func (m Model) Settings() llm.Settings {
@@ -65,29 +55,15 @@ func (m Model) Catalog() (*llm.Catalog, error) {
 	return catalog, setting.Wrong(err)
 }
 
-func (m Model) validate(bad func(flag, env, format string, args ...any)) {
+func (m *Model) validate(p *problems) {
 	if !isURL(m.LocalURL, "http", "https") {
-		bad("local-model-url", "BERTH_LOCAL_MODEL_URL", "invalid URL %s: must be http://host:port/path", m.LocalURL)
+		p.bad(&m.LocalURL, "invalid URL %s: must be http://host:port/path", m.LocalURL)
 	}
-	badSecret(bad, m.Settings().Validate())
+	p.secret(m.Settings().Validate())
 }
 
 // isURL reports whether an address is empty, or a URL with a host and one of the schemes.
 func isURL(address secret.Address, schemes ...string) bool {
 	u, err := url.Parse(string(address))
 	return address == "" || err == nil && u.Host != "" && slices.Contains(schemes, u.Scheme)
-}
-
-// badSecret adds the problems of secrets, each with its flag.
-func badSecret(bad func(flag, env, format string, args ...any), err error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // of errors.Join
-		for _, e := range joined.Unwrap() {
-			badSecret(bad, e)
-		}
-		return
-	}
-	if e, ok := errors.AsType[*secret.Error](err); ok {
-		flag := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(e.Setting, "BERTH_")), "_", "-")
-		bad(flag, e.Setting, "%s", strings.TrimPrefix(err.Error(), e.Setting+": "))
-	}
 }

@@ -15,14 +15,14 @@ type Signalling struct {
 	Hosts  []string       `help:"Hosts of media units that the API may connect to: names, *.names, addresses and networks such as 10.0.0.0/8, each with an optional :port. Default: none." name:"media-hosts" env:"BERTH_MEDIA_HOSTS"`
 }
 
-func (s Signalling) validate(bad func(flag, env, format string, args ...any)) {
+func (s *Signalling) validate(p *problems) {
 	if s.URL != "" {
 		u, err := url.Parse(string(s.URL))
 		if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-			bad("signalling-url", "BERTH_SIGNALLING_URL", "must be a ws or wss URL without user, query and fragment")
+			p.bad(&s.URL, "must be a ws or wss URL without user, query and fragment")
 		}
 	}
 	if err := signalling.Hosts(s.Hosts).Validate(); err != nil {
-		bad("media-hosts", "BERTH_MEDIA_HOSTS", "%s", err)
+		p.bad(&s.Hosts, "%s", err)
 	}
 }

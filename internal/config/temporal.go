@@ -8,7 +8,6 @@ import (
 	"berth/internal/clienttls"
 	"berth/internal/payload"
 	"berth/internal/secret"
-	"berth/internal/setting"
 	"berth/internal/temporalconn"
 )
 
@@ -51,20 +50,21 @@ func (t Temporal) Keys() (payload.Keys, error) {
 	return keys, nil
 }
 
-func (t Temporal) validate(bad func(flag, env, format string, args ...any)) {
-	if err := setting.HostPort(t.Addr); err != nil {
-		bad("temporal-addr", "BERTH_TEMPORAL_ADDR", "invalid address: %s", err)
-	}
+func (t *Temporal) validate(p *problems) {
+	p.hostPort(&t.Addr)
 	if t.Namespace == "" {
-		bad("temporal-namespace", "BERTH_TEMPORAL_NAMESPACE", "must not be empty")
+		p.bad(&t.Namespace, "must not be empty")
 	}
 	if !isURL(t.UIURL, "http", "https") {
-		bad("temporal-ui-url", "BERTH_TEMPORAL_UI_URL", "invalid URL %s: must be http://host:port or https://host/path", t.UIURL)
+		p.bad(&t.UIURL, "invalid URL %s: must be http://host:port or https://host/path", t.UIURL)
 	}
-	badSecret(bad, secret.New("BERTH_TEMPORAL_API_KEY", string(t.APIKey), t.APIKeyFile).Validate())
+	p.secret(secret.New("BERTH_TEMPORAL_API_KEY", string(t.APIKey), t.APIKeyFile).Validate())
 	_, err := t.Keys()
-	badSecret(bad, err)
+	p.secret(err)
 }
+
+// IsDefault reports whether no setting names the server.
+func (t Temporal) IsDefault() bool { return isDefault(&t, &t.Addr) }
 
 // Options returns the options of a client.
 func (t Temporal) Options(logger *slog.Logger) (temporalconn.Options, error) {
@@ -81,13 +81,12 @@ func (t Temporal) Options(logger *slog.Logger) (temporalconn.Options, error) {
 // Environ returns the settings as environment variables for another process.
 func (t Temporal) Environ() []string {
 	var env []string
-	v := reflect.ValueOf(t)
-	for i := range v.NumField() {
-		value := fmt.Sprint(v.Field(i)) // a reflect.Value is printed as what it holds
-		if v.Field(i).Kind() == reflect.String {
-			value = v.Field(i).String()
+	Each(&t, func(s Setting) {
+		value := fmt.Sprint(s.Value) // a reflect.Value is printed as what it holds
+		if s.Value.Kind() == reflect.String {
+			value = s.Value.String()
 		}
-		env = append(env, v.Type().Field(i).Tag.Get("env")+"="+value)
-	}
+		env = append(env, s.Env+"="+value)
+	})
 	return env
 }
