@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"berth/internal/payload"
 	"berth/internal/redisconn"
 	"berth/internal/sampler"
+	"berth/internal/setting"
 	"berth/internal/signalling"
 	"berth/internal/starter"
 	"berth/internal/stream"
@@ -30,6 +32,9 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	logger = probe.Quiet(logger)
 	if err := cfg.NeedSecret(); err != nil {
 		return err
+	}
+	if api, metrics := cfg.API.Addr, cfg.Telemetry.MetricsAddr; setting.Collide(api, metrics) {
+		return setting.Wrong(fmt.Errorf("BERTH_HTTP_ADDR is %s and BERTH_METRICS_ADDR is %s, which one process cannot serve both; set another port for one of them", api, metrics))
 	}
 	keys, err := cfg.Temporal.Keys()
 	if err != nil {

@@ -31,16 +31,23 @@ func Listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	if err == nil {
 		return l, nil
 	}
-	out := &ListenError{name, addr, "set an address of this host", err}
+	out := &ListenError{name, addr, advice(err), err}
 	var failed *net.OpError
 	if errors.As(err, &failed) { // its text has the address again
 		out.Err = failed.Err
 	}
-	switch {
-	case out.InUse():
-		out.Advice = "stop what uses the address, or set another one"
-	case errors.Is(err, fs.ErrPermission):
-		out.Advice = "set a port from 1024 on, or let the user of berth use lower ones"
-	}
 	return nil, out
+}
+
+// advice returns what to change.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "stop what uses the address, or set another one"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "raise the limit of open files (ulimit -n)"
+	case errors.Is(err, fs.ErrPermission):
+		return "set a port from 1024 on, or let the user of berth use lower ones"
+	}
+	return "set an address of this host"
 }

@@ -69,7 +69,7 @@ func TestHostPort_Addresses_StateWhatIsWrong(t *testing.T) { // FI5
 	for addr, problem := range map[string]string{
 		"127.0.0.1:7233": "", "[::1]:7233": "", "a.example:1": "", ":80": "", "h:0": "", "[fe80::1%eth0]:80": "",
 		"": "the port is missing", "host": "the port is missing", "host:": "port from 0 to 65535", "host:http": "port from 0", "h:99999": "port from 0", "h:+1": "port from 0",
-		"::1:7233": "in brackets", "[::1]": "in brackets", "http://h:1": "without a scheme", "u:p@h:1": "without user", "h:1/x": "without user", "h h:1": "a space",
+		"::1:7233": "in brackets: [::1]:7233", "::1:21901": "in brackets: [::1]:21901", "fe80::2:80": "in brackets: [fe80::2]:80", "::1:hidden": "in brackets: [::1]:port", "[::1]": "in brackets", "http://h:1": "without a scheme", "u:p@h:1": "without user", "h:1/x": "without user", "h h:1": "a space",
 	} {
 		err := setting.HostPort(addr)
 		if problem == "" {
@@ -77,5 +77,19 @@ func TestHostPort_Addresses_StateWhatIsWrong(t *testing.T) { // FI5
 			continue
 		}
 		require.ErrorContains(t, err, problem, addr)
+	}
+}
+
+func TestCollide_Addresses_OfOneProcess(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"127.0.0.1:80", "127.0.0.1:80", true}, {":80", "127.0.0.1:80", true}, {"[::1]:80", "[::]:80", true}, {"a.example:80", "0.0.0.0:80", true},
+		{"127.0.0.1:80", "127.0.0.1:81", false}, {"127.0.0.1:80", "127.0.0.2:80", false}, {"127.0.0.1:0", "127.0.0.1:0", false}, {":80", "off", false},
+	} {
+		require.Equal(t, c.want, setting.Collide(c.a, c.b), c)
+		require.Equal(t, c.want, setting.Collide(c.b, c.a), c)
 	}
 }
