@@ -34,12 +34,27 @@ func TestNewDriver_WrongFlags_ErrorNamesTheFlag(t *testing.T) {
 		{DriverFlags{Driver: "parrot"}, berth.NodeTranslate, "--driver"},
 		{DriverFlags{Driver: "exec"}, berth.NodeTranslate, "--exec"},
 		{DriverFlags{Driver: "exec", ExecFlags: ExecFlags{Exec: "cat", ExecEnv: []string{"A=b"}}}, berth.NodeTranslate, "--exec-env"},
+		{DriverFlags{Driver: "exec", ExecFlags: ExecFlags{Exec: "no-such-program -u eng-spa"}}, berth.NodeTranslate, "--exec: the program no-such-program is not found"},
+		{DriverFlags{Driver: "exec", ExecFlags: ExecFlags{Exec: "/no/such | cat"}}, berth.NodeTranslate, "--exec: the program /no/such is not found"},
+		{DriverFlags{Driver: "exec", ExecFlags: ExecFlags{Exec: "/etc/passwd"}}, berth.NodeTranslate, "--exec: the program /etc/passwd is not found, or not executable"},
 		{DriverFlags{Driver: "http", HTTPFlags: HTTPFlags{HTTPURL: "x"}}, berth.NodeTranslate, "--http-url"},
 		{DriverFlags{Driver: "http", HTTPFlags: openAI}, berth.NodeTranslate, "--model"},
 		{DriverFlags{Driver: "http", HTTPFlags: withModel}, berth.NodeEngine, "--http-openai"},
 	} {
 		_, err := NewDriver(c.flags, berth.NodeSpec{ID: "n", Kind: c.kind}, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, c.want)
+	}
+}
+
+// Whatever a shell reads before it looks for a program is left to it.
+func TestNewDriver_ExecLineOfAShell_IsAccepted(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{
+		"cat", "/bin/cat", " cat -u", "read line; echo $line", "exec cat", "A=1 no-such", "$HOME/no-such", "(cat)", "{ cat; }", "if true; then cat; fi",
+		"while read l; do echo $l; done", "'cat'", "! cat", ": | cat", ". ./no-such", "f() { cat; }; f", "cat<&0", "~/no-such", "[ 1 = 1 ]",
+	} {
+		_, err := NewDriver(DriverFlags{Driver: "exec", ExecFlags: ExecFlags{Exec: line}}, berth.NodeSpec{ID: "n", Kind: berth.NodeTranslate}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err, line)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,12 +54,34 @@ func newExecDriver(c driverContext) (Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--exec-env: %w", err)
 	}
+	if err := findProgram(c.Exec); err != nil {
+		return nil, fmt.Errorf("--exec: %w", err)
+	}
 	d, err := NewExec(c.Exec, append(env, "BERTH_NODE_ID="+c.spec.ID))
 	if err != nil {
 		return nil, fmt.Errorf("--exec: %w", err)
 	}
 	return d, nil
 }
+
+// findProgram returns an error for a command whose program does not exist. Words that only a shell understands, its own commands and
+// variables are left to the shell.
+func findProgram(command string) error {
+	words := strings.Fields(command)
+	if len(words) == 0 || !plainWord.MatchString(words[0]) {
+		return nil
+	}
+	if _, err := exec.LookPath(words[0]); err == nil {
+		return nil
+	}
+	if !strings.Contains(words[0], "/") && exec.Command("/bin/sh", "-c", "command -v "+words[0]).Run() == nil { //nolint:gosec // a name
+		return nil // the shell's own
+	}
+	return fmt.Errorf("the program %s is not found, or not executable; set its path, or install it", words[0])
+}
+
+// plainWord is the name or the path of a program without anything that a shell replaces.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./+-]+$`)
 
 // NewExec returns the driver. env is the commands' environment as "NAME=value"; the caller leaves out secrets.
 func NewExec(command string, env []string) (*Exec, error) {

@@ -40,11 +40,11 @@ func (a *agent) join(ctx context.Context, last membership) (membership, error) {
 	}
 }
 
-// temporalError is the error of a node that cannot reach Temporal.
+// temporalError is the error of a node that cannot work at Temporal.
 type temporalError struct{ error }
 
 func (e temporalError) Error() string {
-	return "reach Temporal (check BERTH_TEMPORAL_ADDR and BERTH_TEMPORAL_TLS…): " + e.error.Error()
+	return "use Temporal (check BERTH_TEMPORAL_ADDR, BERTH_TEMPORAL_NAMESPACE and BERTH_TEMPORAL_TLS…): " + e.error.Error()
 }
 
 func (e temporalError) Unwrap() error { return e.error }
@@ -67,6 +67,9 @@ func (a *agent) tryJoin(ctx context.Context, last membership) (membership, error
 		return membership{}, fmt.Errorf("%w: node %s: %s", ErrSuperseded, a.Spec.ID, refused.Detail)
 	}
 	if err != nil {
+		if refused != nil && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
+			err = fmt.Errorf("%w; check BERTH_TOKEN", err)
+		}
 		return membership{}, fmt.Errorf("register node %s: %w", a.Spec.ID, err)
 	}
 	a.setInterval(reg.HeartbeatIntervalMs)
@@ -75,7 +78,7 @@ func (a *agent) tryJoin(ctx context.Context, last membership) (membership, error
 	}
 	w, err := a.work(reg)
 	if err != nil {
-		return membership{}, fmt.Errorf("work task queue %s: %w", reg.TaskQueue, err)
+		return membership{}, temporalError{fmt.Errorf("work task queue %s: %w", reg.TaskQueue, err)}
 	}
 	a.Logger.Info("node registered", "generation", reg.Generation, "queue", reg.TaskQueue, "pools", reg.Pools,
 		"slots", a.Spec.MaxConcurrentJobs, "previous", last.Generation)

@@ -200,12 +200,15 @@ func TestNode_TemporalUnreachable_LogNamesTemporalAndItsSetting(t *testing.T) {
 		r.healthy.Store(false)
 		r.Logger = slog.New(slog.NewTextHandler(lines, nil))
 	})
-	lines.until(t, `level=WARN msg="server unreachable; retrying" server=Temporal call=register error="reach Temporal (check BERTH_TEMPORAL_ADDR`)
+	lines.until(t, `level=WARN msg="server unreachable; retrying" server=Temporal call=register error="use Temporal (check BERTH_TEMPORAL_ADDR`)
 	reg.do(func(s *registryState) { s.away = http.StatusServiceUnavailable })
+	n.broken.Store(true)
 	n.healthy.Store(true)
 	lines.until(t, `level=WARN msg="server unreachable; retrying" server=API`)
 	reg.do(func(s *registryState) { s.away = 0 })
-	lines.until(t, `msg="server reachable again" server=API`)
+	lines.until(t, `level=WARN msg="server unreachable; retrying" server=Temporal call=register error="use Temporal (check BERTH_TEMPORAL_ADDR, BERTH_TEMPORAL_NAMESPACE`)
+	n.broken.Store(false)
+	lines.until(t, `msg="server reachable again" server=Temporal`)
 	n.worker()
 	n.stop()
 	require.NoError(t, n.end())
@@ -338,6 +341,7 @@ func TestNode_FirstRegistrationRefused_Fails(t *testing.T) {
 		var p *client.Problem
 		require.ErrorAs(t, err, &p)
 		require.Equal(t, status, p.Status)
+		require.Equal(t, status == http.StatusUnauthorized || status == http.StatusForbidden, strings.Contains(err.Error(), "check BERTH_TOKEN"), err)
 	}
 }
 
