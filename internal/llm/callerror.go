@@ -164,6 +164,9 @@ func findError(doc gjson.Result) (reportedError, bool) {
 		}
 	}
 	e := errorOf(doc)
+	if success := doc.Get("success"); success.Type == gjson.False && e.message != "" {
+		return e, true
+	}
 	succeeded := slices.ContainsFunc(e.names(), func(name string) bool { return slices.Contains([]string{"200", "ok", "success"}, name) })
 	if e.message != "" && !succeeded && (len(e.codes) > 0 || doc.Get("object").String() == "error") { // vLLM, DashScope, Baidu
 		return e, true

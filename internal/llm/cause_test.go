@@ -232,6 +232,7 @@ func TestStream_NothingToRead_ReasonNamed(t *testing.T) { // FM3, FM4
 		{"application/json", "", CauseConnection, "(status 200 with an empty response)"},
 		{"application/json", `{"message":"Unauthorized"}`, CauseKey, "rejected the API key"},
 		{"application/json", `{"message":"prompt is too long"}`, CauseContext, "shorten"},
+		{"application/json", `{"code":200,"success":false,"msg":"the account is locked"}`, CauseUnknown, "the account is locked"},
 		{"application/json", `{"message":"hello"}`, CauseAddress, "application/json without an answer"},
 		{"text/event-stream", "", CauseConnection, "(status 200 with an empty response)"},
 		{"text/event-stream", "event: delta\ndata: {\"text\":\"x\"}\n\nevent: ping\ndata: {}\n\ndata: [DONE]\n\n", CauseEmpty, `(events with the name "delta" are not read)`},
