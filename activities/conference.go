@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"berth"
-	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/placement"
 	"berth/internal/starter"
@@ -22,12 +20,10 @@ import (
 
 // Conferences are the activities of conferences.
 type Conferences struct {
+	NodeSlots
 	Ledger  *ledger.Ledger
-	Scripts *lua.Scripts
-	Fleet   *fleet.Fleet
 	Placer  *placement.Placer
 	Starter *starter.Starter
-	Logger  *slog.Logger
 	// StreamTTL is how long a conference's stream is kept after its end, StreamTrim its approximate number of events.
 	StreamTTL  time.Duration
 	StreamTrim int64
@@ -43,16 +39,15 @@ type Conferences struct {
 // same time, so that none waits for long.
 const MaxInFlight = 4 * berth.MaxUnitCommands
 
-// inFlightWithin is the time within which the slot of a command expires unless it is acknowledged. A confirmed slot is held for
-// a minute longer than the conference, see SaveInput.Hold.
-const inFlightWithin = 59 * time.Second
+// inFlightWithin is the time within which the slot of a command expires unless it is acknowledged: a confirmed slot is held for longer.
+const inFlightWithin = workflows.ConferenceMargin - time.Second
 
 // PlaceConference takes an epoch and a slot of a media unit, and writes the new owner, to the ledger first. Without
 // capacity or a licence, a conference that was open before is written as waiting and then tried again, so that it
 // cannot miss capacity that becomes free in between. Not idempotent: another call takes another slot, and that of the
 // first one expires.
 func (c *Conferences) PlaceConference(ctx context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
-	if err := c.releaseSlots(ctx, in.Release); err != nil {
+	if err := c.ReleaseSlots(ctx, workflows.HeldSlots{Slots: in.Release}); err != nil {
 		return workflows.PlaceReply{}, err
 	}
 	c.markUnresponsive(ctx, in.Unresponsive)
@@ -201,7 +196,7 @@ func (c *Conferences) SaveConference(ctx context.Context, in workflows.SaveInput
 	if reply, err = c.holdSlot(ctx, in.Hold); err != nil {
 		return reply, err
 	}
-	if err := c.releaseSlots(ctx, in.Release); err != nil {
+	if err := c.ReleaseSlots(ctx, workflows.HeldSlots{Slots: in.Release}); err != nil {
 		return reply, err
 	}
 	if in.Acknowledged {
@@ -256,7 +251,7 @@ func (c *Conferences) sendRecord(ctx context.Context, conf berth.Conference) err
 }
 
 // offerCapacity notifies waiting conferences of the licence and the slot of one that has ended.
-func (c *Conferences) offerCapacity(ctx context.Context, released []berth.Assignment) error {
+func (c *Conferences) offerCapacity(ctx context.Context, released []workflows.HeldSlot) error {
 	err := c.offerLicences(ctx)
 	if err == nil && len(released) > 0 {
 		zone := c.Fleet.Snapshot().Nodes[released[0].NodeID].Zone
@@ -378,15 +373,6 @@ func (c *Conferences) writeRow(ctx context.Context, conf berth.Conference, licen
 		c.Logger.WarnContext(ctx, "stale conference row not written", "e164", conf.E164, "epoch", conf.Epoch, "revision", conf.Revision)
 	}
 	return code, err
-}
-
-func (c *Conferences) releaseSlots(ctx context.Context, slots []berth.Assignment) error {
-	for _, slot := range slots {
-		if _, err := c.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
-			return unavailable("slot not released", err)
-		}
-	}
-	return nil
 }
 
 // PrepareAdoption takes an epoch, and a slot for an existing copy, which may exceed the unit's capacity. Not idempotent:

@@ -12,7 +12,7 @@ import (
 // PlaceMove takes an epoch and a slot on another unit than the owner's, for a planned move. It changes no owner. Not
 // idempotent: another call takes another slot, and that of the first one expires.
 func (c *Conferences) PlaceMove(ctx context.Context, in workflows.MoveInput) (plan workflows.MovePlan, err error) {
-	if err := c.releaseSlots(ctx, in.Release); err != nil {
+	if err := c.ReleaseSlots(ctx, workflows.HeldSlots{Slots: in.Release}); err != nil {
 		return plan, err
 	}
 	c.markUnresponsive(ctx, in.Unresponsive)

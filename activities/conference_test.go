@@ -68,7 +68,7 @@ func conferences(t *testing.T) conferenceTest {
 	l := testledger.Open(t, testledger.Migrated.SQLite(t))
 	temporal := &fakeTemporal{signals: make(chan string, 1000), notices: make(chan workflows.UnitNotice, 1000)}
 	return conferenceTest{
-		&Conferences{Ledger: l, Scripts: x.Scripts, Fleet: x.Fleet, Placer: x.Placer, Starter: &starter.Starter{Client: temporal}, Logger: x.Logger, StreamTTL: time.Hour},
+		&Conferences{NodeSlots: x.NodeSlots, Ledger: l, Placer: x.Placer, Starter: &starter.Starter{Client: temporal}, StreamTTL: time.Hour},
 		&Links{Starter: &starter.Starter{Client: temporal}, Ledger: l, Scripts: x.Scripts, Logger: x.Logger}, temporal, x, server.Client(),
 	}
 }
@@ -166,7 +166,7 @@ func TestPlaceConference_CapacityAndNone_WritesOwnerOrNothing(t *testing.T) {
 	over.Status, over.Owner, over.Revision = berth.ConferenceEnded, berth.ConferenceOwner{}, over.Revision+1
 	for range 2 { // idempotent
 		require.Zero(t, d.save(t, workflows.SaveInput{
-			Conference: over, Release: []berth.Assignment{reply.Slot}, FirstEvent: 2, Events: []berth.ConferenceEvent{over.Event(in.At)},
+			Conference: over, Release: []workflows.HeldSlot{{Assignment: reply.Slot}}, FirstEvent: 2, Events: []berth.ConferenceEvent{over.Event(in.At)},
 		}))
 		require.Equal(t, []string{"conference:1003 capacity"}, d.temporal.signalled(), "C2")
 	}

@@ -2,11 +2,9 @@ package activities
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"berth"
-	"berth/internal/fleet"
 	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/placement"
@@ -16,12 +14,10 @@ import (
 
 // Executions are the side effects of executions.
 type Executions struct {
-	Ledger  *ledger.Ledger
-	Scripts *lua.Scripts
-	Fleet   *fleet.Fleet
-	Placer  *placement.Placer
-	Gate    *health.Gate
-	Logger  *slog.Logger
+	NodeSlots
+	Ledger *ledger.Ledger
+	Placer *placement.Placer
+	Gate   *health.Gate
 }
 
 // AssignNode chooses a node and takes a slot. A refusal is an application error with a berth.Refusal as its detail. With
@@ -55,22 +51,6 @@ func waiterOf(in workflows.AssignInput) lua.NodeWaiter {
 	return lua.NodeWaiter{UserID: in.UserID, ExecutionID: in.Key, Attempt: in.Attempt}
 }
 
-// ConfirmNode extends the lease of a slot to the time left. In a grace it restores the slot if Redis lost it. The error is
-// retryable while the node is not registered, because it may register again, and final when the slot is lost.
-func (e *Executions) ConfirmNode(ctx context.Context, s workflows.HeldSlot) error {
-	code, generation, err := e.Scripts.ConfirmNodeSlot(ctx, s.Assignment, s.Left)
-	switch {
-	case err != nil:
-		return unavailable("the fleet's state is unavailable", err)
-	case code == lua.NodeSlotHeld:
-		return nil
-	case code == lua.NodeGone && generation == 0:
-		return unavailable("the node is not registered", nil)
-	default:
-		return final(berth.CodeUnavailable, "the slot was lost", nil)
-	}
-}
-
 // SaveExecution writes the row of an execution unless that has ended. Idempotent.
 func (e *Executions) SaveExecution(ctx context.Context, ex berth.ExecutionRow) error {
 	if _, err := e.save(ctx, ex); err != nil {
@@ -99,15 +79,4 @@ func (e *Executions) save(ctx context.Context, ex berth.ExecutionRow) (saved boo
 		}
 	}
 	return saved, err
-}
-
-// ReleaseNode releases a slot, and first reports a node that missed heartbeats during the work. Idempotent.
-func (e *Executions) ReleaseNode(ctx context.Context, slot workflows.HeldSlot) error {
-	if err := reportUnresponsive(ctx, e.Scripts, e.Fleet, e.Logger, slot); err != nil {
-		return err
-	}
-	if _, err := e.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
-		return unavailable("the slot could not be released", err)
-	}
-	return nil
 }

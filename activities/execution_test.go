@@ -37,7 +37,7 @@ func executions(t *testing.T) (*Executions, *testredis.Server) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait(); _ = rdb.Close() })
-	return &Executions{Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: slog.New(slog.DiscardHandler)}, server
+	return &Executions{NodeSlots: NodeSlots{s, f, slog.New(slog.DiscardHandler)}, Placer: placement.New(s, f)}, server
 }
 
 // engine registers an engine, as a new incarnation each time.
@@ -50,6 +50,18 @@ func (e *Executions) engine(t *testing.T, id string, slots int, capabilities ...
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return e.Fleet.Snapshot().Nodes[id].Generation == r.Generation }, 10*time.Second, time.Millisecond)
 	return r.Generation
+}
+
+func slot(s workflows.HeldSlot) workflows.HeldSlots {
+	return workflows.HeldSlots{Slots: []workflows.HeldSlot{s}}
+}
+
+// confirmed holds a slot for a minute, and reports whether it is held.
+func (e *Executions) confirmed(t *testing.T, a berth.Assignment) bool {
+	t.Helper()
+	out, err := e.ConfirmSlots(t.Context(), slot(workflows.HeldSlot{Assignment: a, Left: time.Minute}))
+	require.NoError(t, err)
+	return out.Slots[0].Held
 }
 
 func assignment(lease string, capabilities ...string) workflows.AssignInput {
@@ -98,15 +110,15 @@ func TestAssignNode_Capabilities_SlotTakenOrRefusedWithReasons(t *testing.T) { /
 	require.ErrorContains(t, err, "no node has all of ocr, print, resize; the closest node n1 lacks print")
 	require.Empty(t, e.Fleet.Snapshot().Pools, "a pool without a matching node is not created")
 
-	require.NoError(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}))
-	require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
-	require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}), "idempotent")
-	require.ErrorContains(t, e.ConfirmNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}), "lost")
+	require.True(t, e.confirmed(t, reply.Assignment))
+	require.NoError(t, e.ReleaseSlots(t.Context(), slot(workflows.HeldSlot{Assignment: reply.Assignment})))
+	require.NoError(t, e.ReleaseSlots(t.Context(), slot(workflows.HeldSlot{Assignment: reply.Assignment})), "idempotent")
+	require.False(t, e.confirmed(t, reply.Assignment))
 
 	reply, err = e.AssignNode(t.Context(), assignment("l2", "resize", "ocr"))
 	require.NoError(t, err, "the pool of both is made when it is first asked for")
 	require.Equal(t, "ocr+resize", reply.PoolID)
-	require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
+	require.NoError(t, e.ReleaseSlots(t.Context(), slot(workflows.HeldSlot{Assignment: reply.Assignment})))
 }
 
 func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S7, L10
@@ -181,7 +193,7 @@ func TestAssignNode_NodesFull_WaitsInOrder(t *testing.T) { // L12
 	var order []string
 	for range 3 {
 		handed = nil
-		require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: held.Assignment}))
+		require.NoError(t, e.ReleaseSlots(t.Context(), slot(workflows.HeldSlot{Assignment: held.Assignment})))
 		require.Len(t, handed, 1)
 		w, err := lua.ParseNodeWaiter(handed[0])
 		require.NoError(t, err)
@@ -214,7 +226,7 @@ func TestAssignNode_GenerationFailed_ExcludedUntilRegisteredAgain(t *testing.T) 
 }
 
 // L11: a node that missed heartbeats during its work, and whose heartbeat is overdue, gets no new work.
-func TestReleaseNode_NodeUnresponsive_BecomesSuspect(t *testing.T) {
+func TestReleaseSlots_NodeUnresponsive_BecomesSuspect(t *testing.T) {
 	t.Parallel()
 	e, server := executions(t)
 	e.engine(t, "n1", 9, "resize")
@@ -222,7 +234,7 @@ func TestReleaseNode_NodeUnresponsive_BecomesSuspect(t *testing.T) {
 	for i, silent := range []bool{false, true} {
 		reply, err := e.AssignNode(t.Context(), assignment(fmt.Sprint("l", i), "resize"))
 		require.NoError(t, err)
-		require.NoError(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment, Unresponsive: silent}))
+		require.NoError(t, e.ReleaseSlots(t.Context(), slot(workflows.HeldSlot{Assignment: reply.Assignment, Unresponsive: silent})))
 	}
 	_, err := e.AssignNode(t.Context(), assignment("l9", "resize"))
 	require.Equal(t, 1, requireRefused(t, err, berth.CodeNoNode).Reasons[berth.ExcludeSuspect])
@@ -239,7 +251,7 @@ func TestExecutions_RedisLostData_SlotRestored(t *testing.T) {
 	server.Kill()
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	requireRefused(t, err, berth.CodeUnavailable)
-	require.Error(t, e.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}))
+	require.Error(t, e.ReleaseSlots(t.Context(), slot(workflows.HeldSlot{Assignment: reply.Assignment})))
 
 	server.Restart()
 	grace := func(until time.Time) { // instead of its own end, which may come too early or late for this test
@@ -250,16 +262,13 @@ func TestExecutions_RedisLostData_SlotRestored(t *testing.T) {
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	requireRefused(t, err, berth.CodeUnavailable)
 	grace(time.Now().Add(time.Hour))
-	held := workflows.HeldSlot{Assignment: reply.Assignment, Left: time.Minute}
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, e.ConfirmNode(t.Context(), held), &app)
-	require.False(t, app.NonRetryable(), "the node may register yet: %v", app)
+	require.False(t, e.confirmed(t, reply.Assignment), "the node may register yet")
 	_, err = e.Scripts.RegisterNode(t.Context(), berth.NodeSpec{
 		ID: "n1", Kind: berth.NodeEngine, MaxConcurrentJobs: 1, Capabilities: []string{"resize"},
 		Incarnation: berth.Incarnation{Host: "n1", PID: 1, StartedAt: 1},
 	}, lua.Registration{Previous: generation})
 	require.NoError(t, err)
-	require.NoError(t, e.ConfirmNode(t.Context(), held))
+	require.True(t, e.confirmed(t, reply.Assignment))
 	grace(time.UnixMilli(0))
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	requireRefused(t, err, berth.CodeNodeFull)
@@ -271,7 +280,7 @@ func TestAssignNode_FleetNeverRead_Unavailable(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	s := lua.New(rdb, lua.Keys{})
 	f := fleet.New(s, fleet.Options{})
-	e := &Executions{Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: slog.New(slog.DiscardHandler)}
+	e := &Executions{NodeSlots: NodeSlots{s, f, slog.New(slog.DiscardHandler)}, Placer: placement.New(s, f)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := e.AssignNode(ctx, assignment("l1", "resize"))
@@ -395,8 +404,8 @@ func TestAssignNode_ReadmittedInTheRoom_GetsTheNodeInItsOrder(t *testing.T) { //
 			handed <- id
 		}
 	})
-	require.NoError(t, e.ReleaseNode(ctx, workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:first:1"}}))
+	require.NoError(t, e.ReleaseSlots(ctx, slot(workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:first:1"}})))
 	require.Equal(t, "execution/x/alice/1/f2:2", <-handed, "f1 may not use it yet")
-	require.NoError(t, e.ReleaseNode(ctx, workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:f2:2"}}))
+	require.NoError(t, e.ReleaseSlots(ctx, slot(workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:f2:2"}})))
 	require.Equal(t, "execution/x/alice/1/f3:2", <-handed)
 }

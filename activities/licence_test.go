@@ -23,7 +23,7 @@ func (d conferenceTest) end(t *testing.T, in workflows.PlaceInput, reply workflo
 	t.Helper()
 	over := workflows.Placed(in.Conference, reply.Owner, in.At)
 	over.Status, over.Owner, over.Revision = berth.ConferenceEnded, berth.ConferenceOwner{}, over.Revision+1
-	require.Zero(t, d.save(t, workflows.SaveInput{Conference: over, Release: []berth.Assignment{reply.Slot}}))
+	require.Zero(t, d.save(t, workflows.SaveInput{Conference: over, Release: []workflows.HeldSlot{{Assignment: reply.Slot}}}))
 }
 
 func (d conferenceTest) licences(t *testing.T) int {
@@ -117,7 +117,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	require.Equal(t, berth.CodeNoLicence, code)
 
 	in := request("1001", zone, waits)
-	in.Conference.Epoch, in.Conference.Revision, in.Release = lost.Owner.Epoch, 5, []berth.Assignment{lost.Slot}
+	in.Conference.Epoch, in.Conference.Revision, in.Release = lost.Owner.Epoch, 5, []workflows.HeldSlot{{Assignment: lost.Slot}}
 	_, code = d.place(t, in)
 	require.Equal(t, berth.CodeNoNode, code)
 	require.Zero(t, d.licences(t), "released")
@@ -155,7 +155,7 @@ func TestPlaceConference_LicenceReleasedWhileWaiting_NextIsNotified(t *testing.T
 	third.Conference.Revision++
 	tried, code := d.place(t, third)
 	require.Empty(t, code)
-	third.Conference.Revision, third.Conference.Epoch, third.Release = 9, tried.Owner.Epoch, []berth.Assignment{tried.Slot}
+	third.Conference.Revision, third.Conference.Epoch, third.Release = 9, tried.Owner.Epoch, []workflows.HeldSlot{{Assignment: tried.Slot}}
 	third.Failed = []berth.NodeRef{{NodeID: tried.Owner.NodeID, Generation: tried.Owner.Generation}}
 	_, code = d.place(t, third)
 	require.Equal(t, berth.CodeNodeFull, code)

@@ -216,7 +216,7 @@ func fullReconciler(b *testing.B, dsn string) *Reconciler {
 	calls := &starter.Starter{Client: temporal}
 	return &Reconciler{
 		Ledger: store, Scripts: s, Starter: calls, Logger: slog.New(slog.DiscardHandler),
-		Conferences: &Conferences{Fleet: fleet.New(s, fleet.Options{}), Starter: calls},
+		Conferences: &Conferences{NodeSlots: NodeSlots{Fleet: fleet.New(s, fleet.Options{})}, Starter: calls},
 		Health: func() health.Report {
 			return health.Report{Dependencies: map[string]health.Dependency{health.Redis: {Status: health.OK, Since: now.Add(-time.Hour)}}}
 		},

@@ -76,7 +76,7 @@ func newReconciler(t *testing.T, signal func(id string) error) *Reconciler {
 	scripts := lua.New(rdb, lua.Keys{Cell: testredis.Cell(t)})
 	return &Reconciler{
 		Starter: &starter.Starter{Client: pages{signal: signal}}, Ledger: store, Scripts: scripts, Logger: logger,
-		Conferences: &Conferences{Scripts: scripts, Logger: logger},
+		Conferences: &Conferences{NodeSlots: NodeSlots{Scripts: scripts, Logger: logger}},
 		Tasks: &Tasks{Waiting: waiting.New(scripts, waiting.Options{
 			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
 		})},

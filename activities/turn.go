@@ -4,14 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
 
 	"berth"
-	"berth/internal/fleet"
 	"berth/internal/placement"
 	"berth/lua"
 	"berth/workflows"
@@ -19,10 +17,8 @@ import (
 
 // Turns are the activities of turns.
 type Turns struct {
-	Scripts *lua.Scripts
-	Fleet   *fleet.Fleet
-	Placer  *placement.Placer
-	Logger  *slog.Logger
+	NodeSlots
+	Placer *placement.Placer
 	// StreamTTL is how long a session's stream is kept after its last event, StreamTrim its approximate number of events.
 	StreamTTL  time.Duration
 	StreamTrim int64
@@ -71,54 +67,6 @@ func (t *Turns) CheckAvailability(ctx context.Context) (workflows.Availability, 
 		return workflows.Availability{}, unavailable("running processes not read", err)
 	}
 	return workflows.Availability{For: min(-g.Left, running)}, nil
-}
-
-// ConfirmSlots holds slots for as long as their jobs may take. In a grace period it restores those that Redis lost.
-// Idempotent.
-func (t *Turns) ConfirmSlots(ctx context.Context, in workflows.HeldSlots) (workflows.ConfirmedSlots, error) {
-	var out workflows.ConfirmedSlots
-	for _, slot := range in.Slots {
-		code, generation, err := t.Scripts.ConfirmNodeSlot(ctx, slot.Assignment, slot.Left)
-		if err != nil {
-			return out, unavailable("slots not confirmed", err)
-		}
-		if code != lua.NodeSlotHeld {
-			level := slog.LevelWarn
-			if code == lua.NodeGone { // expected: the node leaves, or its death was reported
-				level = slog.LevelInfo
-			}
-			t.Logger.Log(ctx, level, "running job has lost its slot", "job", slot.JobID, "node", slot.NodeID, "code", code)
-		}
-		out.Slots = append(out.Slots, workflows.ConfirmedSlot{Held: code == lua.NodeSlotHeld, Generation: generation})
-	}
-	return out, nil
-}
-
-// ReleaseSlots releases slots, and reports their nodes that were unresponsive. Idempotent.
-func (t *Turns) ReleaseSlots(ctx context.Context, in workflows.HeldSlots) error {
-	for _, slot := range in.Slots {
-		if err := reportUnresponsive(ctx, t.Scripts, t.Fleet, t.Logger, slot); err != nil {
-			return err
-		}
-		if _, err := t.Scripts.ReleaseNodeSlot(ctx, slot.NodeID, slot.LeaseID); err != nil {
-			return unavailable("slots not released", err)
-		}
-	}
-	return nil
-}
-
-// reportUnresponsive reports the node of a slot as unresponsive, before its slot is assigned again.
-func reportUnresponsive(ctx context.Context, s *lua.Scripts, f *fleet.Fleet, logger *slog.Logger, slot workflows.HeldSlot) error {
-	if !slot.Unresponsive {
-		return nil
-	}
-	code, err := s.ReportUnresponsive(ctx, slot.NodeID, slot.Generation, f.Snapshot().Config.TimesOf)
-	if err != nil {
-		return unavailable("unresponsive node not reported", err)
-	}
-	logger.InfoContext(ctx, "node did not respond while it held work", "node", slot.NodeID, "generation", slot.Generation,
-		"lease", slot.LeaseID, "code", code)
-	return nil
 }
 
 // FinalizeTurn deletes the turn's affinity. Idempotent.

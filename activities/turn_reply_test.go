@@ -55,7 +55,7 @@ func TestTurns_ReplyLost_AreIdempotent(t *testing.T) {
 	h := newTurnTest(t, "n1")
 	scripts, armed := h.lossyScripts()
 	cut := &Turns{
-		Scripts: scripts, Fleet: h.Fleet, Placer: placement.New(scripts, h.Fleet), Logger: slog.New(slog.DiscardHandler), StreamTTL: time.Hour, StreamTrim: 1000,
+		NodeSlots: NodeSlots{scripts, h.Fleet, slog.New(slog.DiscardHandler)}, Placer: placement.New(scripts, h.Fleet), StreamTTL: time.Hour, StreamTrim: 1000,
 	}
 	// The scripts are cached by the server, so that the lost reply is that of the decision.
 	warm, err := h.DispatchJob(t.Context(), jobOf("t0", 0))
@@ -107,18 +107,19 @@ func TestExecutions_ReplyLost_AreIdempotent(t *testing.T) {
 	t.Parallel()
 	h := newTurnTest(t, "n1")
 	scripts, armed := h.lossyScripts()
-	whole := &Executions{Scripts: h.Scripts, Fleet: h.Fleet, Placer: h.Placer, Logger: slog.New(slog.DiscardHandler)}
-	cut := &Executions{Scripts: scripts, Fleet: h.Fleet, Placer: placement.New(scripts, h.Fleet), Logger: whole.Logger}
+	whole := &Executions{NodeSlots: h.NodeSlots, Placer: h.Placer}
+	cut := &Executions{NodeSlots: NodeSlots{scripts, h.Fleet, h.Logger}, Placer: placement.New(scripts, h.Fleet)}
 	in := func(execution string) workflows.AssignInput {
 		return workflows.AssignInput{UserID: "alice", Key: execution, Attempt: 1, Left: time.Hour, Where: berth.Requirements{PoolID: enES}}
 	}
-	held := func(r workflows.AssignReply) workflows.HeldSlot {
-		return workflows.HeldSlot{Assignment: r.Assignment, Left: time.Hour}
+	held := func(r workflows.AssignReply) workflows.HeldSlots {
+		return workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: r.Assignment, Left: time.Hour}}}
 	}
 	warm, err := whole.AssignNode(t.Context(), in("warm"))
 	require.NoError(t, err)
-	require.NoError(t, whole.ConfirmNode(t.Context(), held(warm)))
-	require.NoError(t, whole.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: warm.Assignment}))
+	_, err = whole.ConfirmSlots(t.Context(), held(warm))
+	require.NoError(t, err)
+	require.NoError(t, whole.ReleaseSlots(t.Context(), held(warm)))
 
 	twice := func(what string, do func() error) {
 		armed.Store(true)
@@ -130,9 +131,13 @@ func TestExecutions_ReplyLost_AreIdempotent(t *testing.T) {
 	twice("assign", func() (err error) { reply, err = cut.AssignNode(t.Context(), in("e")); return err })
 	require.True(t, reply.Existed)
 	require.Equal(t, 1, h.leases("n1"))
-	twice("confirm", func() error { return cut.ConfirmNode(t.Context(), held(reply)) })
+	twice("confirm", func() error {
+		kept, err := cut.ConfirmSlots(t.Context(), held(reply))
+		require.True(t, err != nil || kept.Slots[0].Held)
+		return err
+	})
 	require.Equal(t, 1, h.leases("n1"))
-	twice("release", func() error { return cut.ReleaseNode(t.Context(), workflows.HeldSlot{Assignment: reply.Assignment}) })
+	twice("release", func() error { return cut.ReleaseSlots(t.Context(), held(reply)) })
 	require.Zero(t, h.leases("n1"))
 	_, ok, err := h.Scripts.FindLease(t.Context(), "execution:e:1")
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func newTurnTest(t *testing.T, nodes ...string) turnTest {
 	require.NoError(t, err)
 	f := fleet.New(s, fleet.Options{Settle: 5 * time.Millisecond, Tick: fleetTick, Logger: logger})
 	h := turnTest{t: t, server: server, Turns: &Turns{
-		Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: logger,
+		NodeSlots: NodeSlots{s, f, logger}, Placer: placement.New(s, f),
 		StreamTTL: time.Hour, StreamTrim: 1000,
 	}}
 	for _, id := range nodes {
@@ -262,7 +262,7 @@ func TestDispatchJob_FleetNotRead_Waits(t *testing.T) {
 	t.Parallel()
 	s := lua.New(nil, lua.Keys{})
 	f := fleet.New(s, fleet.Options{})
-	turns := &Turns{Scripts: s, Fleet: f, Placer: placement.New(s, f), Logger: slog.New(slog.DiscardHandler)}
+	turns := &Turns{NodeSlots: NodeSlots{s, f, slog.New(slog.DiscardHandler)}, Placer: placement.New(s, f)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := turns.DispatchJob(ctx, jobOf("t1", 0))

@@ -39,16 +39,10 @@ if not (ttl and random and open_grace and known and (not mode or tonumber(left) 
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local taken, expired = redis.call('HGET', KEYS[2], lease), nil
-if taken then
-  local node, generation = string.match(taken, '\n([^\n]*)\n([^\n]*)\n')
-  local current = redis.call('HGET', stem .. 'node:runtime:' .. node, 'generation')
-  expired = stem .. 'node:slots:' .. node
-  local expiry = current == generation and redis.call('ZSCORE', expired, lease)
-  if expiry and tonumber(expiry) > now then
-    if mode then redis.call('ZREM', stem .. 'waiting:promoted', waiter) end
-    return { 'EXISTS', taken }
-  end
+-- include find_lease
+if held then
+  if mode then redis.call('ZREM', stem .. 'waiting:promoted', waiter) end
+  return { 'EXISTS', taken }
 end
 local wait = grace_left(KEYS[1], now, known, true)
 if not wait then
@@ -57,7 +51,7 @@ if not wait then
 end
 if wait > 0 and mode ~= 'JOIN' then return { 'GRACE', wait } end
 if taken then -- it gets another node, or none
-  redis.call('ZREM', expired, lease)
+  redis.call('ZREM', taken_slots, lease)
   redis.call('HDEL', KEYS[2], lease)
 end
 

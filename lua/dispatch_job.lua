@@ -23,6 +23,7 @@
 -- ARGV[13] node to which the turn is bound according to its workflow, or '': restored where Redis has lost it
 -- ARGV[14] ms of grace to open where Redis may have lost leases
 -- ARGV[15] last epoch of the guard that the caller has seen
+-- ARGV[16] of a job that waits for a node if it gets none: its waiter, see include handover; otherwise ''
 --
 -- Returns {code, …}
 --   OK          {node, generation, strategy, affinity, why}: affinity first, hit or miss; why it missed
@@ -31,13 +32,14 @@
 --   NO_NODE     {reasons, missing}: no node is suitable; missing: capabilities that no registered node has
 --   TURN_ENDED  the turn was finalized, and the job would bind it again
 --   GRACE       {ms}: Redis may have lost leases: nothing is granted for this time
+--   WAITING     other work of the pool waits, so that the job has to wait, too
 
 -- include grace_left
 
-local binding, turn, session, job = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local binding, turn, session, job, lease, waiter = KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[2], ARGV[16]
 local stem, keep, ttl, random, open_grace, epoch = ARGV[1], ARGV[11], tonumber(ARGV[3]), tonumber(ARGV[6]), tonumber(ARGV[14]), tonumber(ARGV[15])
-if not (ttl and random and tonumber(keep) and open_grace and epoch) then
-  return redis.error_reply('ERR dispatch_job: not a number')
+if not (ttl and random and tonumber(keep) and open_grace and epoch and waiter) then
+  return redis.error_reply('ERR dispatch_job: unreadable argument')
 end
 local bound = redis.call('GET', binding)
 if bound then return { 'EXISTS', bound } end
@@ -54,15 +56,29 @@ if not wait then
 -- include guard
   wait = grace(KEYS[1], now, open_grace, epoch, true)
 end
-if wait > 0 then return { 'GRACE', wait } end
+local reserved
+if waiter ~= '' then
+-- include find_lease
+  if held then
+    reserved = { slots = taken_slots }
+    reserved.node, reserved.generation, reserved.strategy = string.match(taken, '\n([^\n]*)\n([^\n]*)\n([^\n]*)')
+  end
+end
+if not reserved then
+  if wait > 0 then return { 'GRACE', wait } end
+  if waiter ~= '' and redis.call('ZSCORE', stem .. 'waiting', ARGV[4]) then return { 'WAITING' } end
+end
 
 local named = known or ARGV[13] ~= '' and ARGV[13]
 local affinity, why = named and 'hit' or 'first', ''
 -- include fleet
 
-local pool, asked, detail, lease, node, leases, strategy = ARGV[4], ARGV[5], ARGV[7], ARGV[2], nil, nil, ''
+local pool, asked, detail, node, leases, strategy = ARGV[4], ARGV[5], ARGV[7], nil, nil, ''
 -- include request
-if named then
+if reserved then
+  node, generation, strategy = reserved.node, reserved.generation, reserved.strategy
+  if named and named ~= node then affinity = 'miss' end
+elseif named then
   why = nil
 -- include pick_named
   if node then why = '' else affinity = 'miss' end
@@ -74,7 +90,13 @@ if not node then
 -- include refused
   return { skipped.full and 'NODE_FULL' or 'NO_NODE', reasons, missing }
 end
+if reserved then
+  redis.call('ZREM', stem .. 'waiting:promoted', waiter)
+  redis.call('ZADD', reserved.slots, whole(now + ttl), lease)
+  redis.call('HDEL', stem .. 'leases', lease) -- it belongs to the job from now on
+else
 -- include reserve
+end
 if not known and not ends then
   redis.call('HSET', turn, 'affinity_node_id', named or node)
   redis.call('HSET', session, 'current_turn_id', ARGV[8])

@@ -122,8 +122,8 @@ func workflowQueues(acts Activities, opts Options) []queue {
 		workflows: map[string]any{workflows.ExecutionWorkflow: workflows.Execution},
 		activities: map[string]any{
 			workflows.AssignNodeActivity:    executions.AssignNode,
-			workflows.ConfirmNodeActivity:   executions.ConfirmNode,
-			workflows.ReleaseNodeActivity:   executions.ReleaseNode,
+			workflows.ConfirmSlotsActivity:  executions.ConfirmSlots,
+			workflows.ReleaseSlotsActivity:  executions.ReleaseSlots,
 			workflows.LeaveWaitingActivity:  executions.LeaveWaiting,
 			workflows.CheckTemporalActivity: executions.CheckTemporal,
 

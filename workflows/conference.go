@@ -277,7 +277,7 @@ func (c *conference) restoreRow(ctx workflow.Context) {
 // epoch.
 func (c *conference) returned(ctx workflow.Context, n UnitNotice) {
 	reply, err := untilDone[AdoptionReply](ctx, PrepareAdoptionActivity, AdoptionInput{
-		E164: c.record.E164, ConferenceID: c.record.ID, Unit: n.unit(), Hold: c.in.Rules.Command + holdSlack,
+		E164: c.record.E164, ConferenceID: c.record.ID, Unit: n.unit(), Hold: c.in.Rules.hold(),
 	})
 	if err != nil || reply.Gone {
 		return // the unit's next generation lists the copies that it still has
@@ -311,7 +311,7 @@ func (c *conference) adoptionReplied(ctx workflow.Context) {
 		c.abandonCreation("replaced by an earlier copy")
 		c.closeSegment(workflow.Now(ctx), berth.EndReplaced)
 		if c.slots.owner != nil {
-			c.slots.releasable = append(c.slots.releasable, *c.slots.owner)
+			c.slots.release(*c.slots.owner)
 		}
 	}
 	c.opened(ctx, command)

@@ -88,7 +88,7 @@ func (c *conference) abandonAdoption(ctx workflow.Context, outcome string) {
 	adoption := c.inFlight.adoption
 	adoption.cancel()
 	c.setOutcome(adoption.name, adoption.owner.Epoch, outcome)
-	c.slots.releasable = append(c.slots.releasable, adoption.slot)
+	c.slots.release(adoption.slot)
 	c.inFlight.adoption, c.placement.retryAt = nil, workflow.Now(ctx)
 }
 

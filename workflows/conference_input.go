@@ -30,6 +30,9 @@ type ConferenceRules struct {
 	Zone time.Duration `json:"zone,omitempty"`
 }
 
+// hold is how long the slot of a copy that does not run yet is held: its command may have to wait before it is started.
+func (r ConferenceRules) hold() time.Duration { return r.Command + 2*holdMargin }
+
 // ConferenceProgress is the state that a run hands to the next one.
 type ConferenceProgress struct {
 	SubmissionID string            `json:"submissionId"`
@@ -43,7 +46,7 @@ type ConferenceProgress struct {
 	CheckAt      time.Time         `json:"checkAt,omitzero"`
 	// Outbox, Release and Unresponsive are events, slots and marks that no activity has received yet.
 	Outbox       []berth.ConferenceEvent `json:"outbox,omitempty"`
-	Release      []berth.Assignment      `json:"release,omitempty"`
+	Release      []HeldSlot              `json:"release,omitempty"`
 	Unresponsive []berth.NodeRef         `json:"unresponsive,omitempty"`
 	NotStarted   []berth.NodeRef         `json:"notStarted,omitempty"`
 	SkippedUnits bool                    `json:"skippedUnits,omitempty"`
@@ -116,7 +119,7 @@ type PlaceInput struct {
 	// unresponsive, too.
 	NotStarted []berth.NodeRef `json:"notStarted,omitempty"`
 	// Release are slots that are released first.
-	Release []berth.Assignment `json:"release,omitempty"`
+	Release []HeldSlot `json:"release,omitempty"`
 	// Events are published before those of the placement; FirstEvent is the number of the first one, and Confirmed that of the last one
 	// that an activity has confirmed.
 	Events     []berth.ConferenceEvent `json:"events,omitempty"`
@@ -150,7 +153,7 @@ type SaveInput struct {
 	FirstEvent   int                     `json:"firstEvent"`          // number of the first event
 	Confirmed    int                     `json:"confirmed,omitempty"` // as in PlaceInput
 	Hold         *HeldSlot               `json:"hold,omitempty"`
-	Release      []berth.Assignment      `json:"release,omitempty"`
+	Release      []HeldSlot              `json:"release,omitempty"`
 	Unresponsive []berth.NodeRef         `json:"unresponsive,omitempty"` // as in PlaceInput
 	NotStarted   []berth.NodeRef         `json:"notStarted,omitempty"`   // as in PlaceInput
 	// Acknowledged indicates that the owner has acknowledged a command, so that it is no longer treated as unresponsive.

@@ -29,12 +29,12 @@ type MoveInput struct {
 	Conference berth.Conference `json:"conference"` // the current record with its owner, which is not chosen
 	Unit       string           `json:"unit,omitempty"`
 	// Drain indicates that the conference moves because its unit is drained; it stays if that is undone.
-	Drain        bool               `json:"drain,omitempty"`
-	Failed       []berth.NodeRef    `json:"failed,omitempty"`       // as in PlaceInput
-	Unresponsive []berth.NodeRef    `json:"unresponsive,omitempty"` // as in PlaceInput
-	NotStarted   []berth.NodeRef    `json:"notStarted,omitempty"`   // as in PlaceInput
-	Release      []berth.Assignment `json:"release,omitempty"`      // as in PlaceInput
-	Hold         time.Duration      `json:"hold"`                   // of the slot, until the copy runs
+	Drain        bool            `json:"drain,omitempty"`
+	Failed       []berth.NodeRef `json:"failed,omitempty"`       // as in PlaceInput
+	Unresponsive []berth.NodeRef `json:"unresponsive,omitempty"` // as in PlaceInput
+	NotStarted   []berth.NodeRef `json:"notStarted,omitempty"`   // as in PlaceInput
+	Release      []HeldSlot      `json:"release,omitempty"`      // as in PlaceInput
+	Hold         time.Duration   `json:"hold"`                   // of the slot, until the copy runs
 }
 
 // MovePlan is the result of PlaceMove: a slot on another unit, or why there is none.
@@ -146,7 +146,7 @@ func (c *conference) startMove(ctx workflow.Context) {
 	plan, err := local[MovePlan](once(ctx, 5*time.Second, ""), PlaceMoveActivity, MoveInput{
 		Conference: c.record, Unit: m.unit, Drain: m.drain && m.request == nil, Failed: c.placement.excluded(workflow.Now(ctx)),
 		Unresponsive: c.placement.unresponsive, NotStarted: c.placement.notStarted, Release: c.slots.releasable,
-		Hold: c.in.Rules.Command + holdSlack,
+		Hold: c.in.Rules.hold(),
 	})
 	switch {
 	case err != nil && m.request != nil:
@@ -222,7 +222,7 @@ func (c *conference) moveReplied(ctx workflow.Context) {
 		return
 	}
 	unit := command.copyRef().NodeRef
-	c.slots.releasable = append(c.slots.releasable, command.slot)
+	c.slots.release(command.slot)
 	c.placement.refusedBy(unit, workflow.Now(ctx).Add(c.in.Rules.Retry))
 	switch {
 	case refused:
@@ -245,7 +245,7 @@ func (c *conference) moved(ctx workflow.Context, command *unitCommand) {
 	c.copies.fence(former.Epoch)
 	c.leftovers = append(c.leftovers, leftover{former, now.Add(moveLinger)})
 	if c.slots.owner != nil {
-		c.slots.releasable = append(c.slots.releasable, *c.slots.owner)
+		c.slots.release(*c.slots.owner)
 	}
 	reason := berth.EndMoved
 	if m.drain {
@@ -275,7 +275,7 @@ func (c *conference) abandonMove(ctx workflow.Context, outcome string) {
 	}
 	m.command.cancel()
 	c.setOutcome(m.command.name, m.command.owner.Epoch, outcome)
-	c.slots.releasable = append(c.slots.releasable, m.command.slot)
+	c.slots.release(m.command.slot)
 	c.withdraw(ctx, m.command.copyRef())
 }
 
@@ -287,7 +287,7 @@ func (c *conference) moveTargetGone(ctx workflow.Context, n UnitNotice) {
 	m := c.move
 	m.command.cancel()
 	c.setOutcome(m.command.name, m.command.owner.Epoch, outcomeLost)
-	c.slots.releasable = append(c.slots.releasable, m.command.slot)
+	c.slots.release(m.command.slot)
 	c.withdraw(ctx, m.command.copyRef())
 	m.command, m.retryAt = nil, workflow.Now(ctx)
 	if m.unit != "" {

@@ -80,7 +80,7 @@ func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { 
 	}
 	progress := workflows.ConferenceProgress{
 		SubmissionID: "r1", Conference: waiting, Events: 3, RetryAt: h.env.Now().Add(time.Hour),
-		Outbox: []berth.ConferenceEvent{waiting.Event(at)}, Release: []berth.Assignment{slot}, Unresponsive: []berth.NodeRef{silent},
+		Outbox: []berth.ConferenceEvent{waiting.Event(at)}, Release: []workflows.HeldSlot{{Assignment: slot}}, Unresponsive: []berth.NodeRef{silent},
 		SkippedUnits: true,
 	}
 	h.env.SetContinueAsNewSuggested(true)

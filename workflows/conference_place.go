@@ -11,8 +11,6 @@ import (
 const (
 	// SkipUnresponsiveFor is for how long a unit that did not reply to a command receives no conferences.
 	SkipUnresponsiveFor = 30 * time.Second
-	// holdSlack is how much longer than its command's timeout the slot of a copy that does not run yet is held.
-	holdSlack = 20 * time.Second
 	// minPlacePause and maxPlacePause bound the pause after attempts that failed because Redis or the database was
 	// unavailable.
 	minPlacePause = time.Second
@@ -30,7 +28,7 @@ func (c *conference) place(ctx workflow.Context) {
 	in := PlaceInput{
 		Conference: c.record, First: first, Failed: c.placement.excluded(workflow.Now(ctx)), Unresponsive: c.placement.unresponsive,
 		NotStarted: c.placement.notStarted, Release: c.slots.releasable, FirstEvent: c.outbox.published + 1,
-		Confirmed: c.outbox.confirmed, Hold: c.in.Rules.Command + holdSlack, At: at, AnyZone: c.record.ZoneFallback && !workflow.Now(ctx).Before(c.anyZoneFrom()),
+		Confirmed: c.outbox.confirmed, Hold: c.in.Rules.hold(), At: at, AnyZone: c.record.ZoneFallback && !workflow.Now(ctx).Before(c.anyZoneFrom()),
 	}
 	if !first { // the event of a creation includes its owner, so the activity adds it
 		in.Events = c.outbox.events

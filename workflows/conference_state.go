@@ -85,12 +85,17 @@ type connection struct {
 // slots is the capacity that the conference holds on units.
 type slots struct {
 	owner      *berth.Assignment
-	releasable []berth.Assignment // of copies that were lost
+	releasable []HeldSlot // of copies that were lost; released before the next search for a unit, or after the next write
+}
+
+func (s *slots) release(slot berth.Assignment) {
+	s.releasable = append(s.releasable, HeldSlot{Assignment: slot})
 }
 
 func (s *slots) releaseOwner() {
 	if s.owner != nil {
-		s.releasable, s.owner = append(s.releasable, *s.owner), nil
+		s.release(*s.owner)
+		s.owner = nil
 	}
 }
 
@@ -204,7 +209,7 @@ func (c *conference) save(ctx workflow.Context) {
 		Unresponsive: c.placement.unresponsive, NotStarted: c.placement.notStarted, Acknowledged: c.placement.acknowledged,
 	}
 	if c.slots.owner != nil && !c.record.Status.Final() {
-		in.Hold = &HeldSlot{Assignment: *c.slots.owner, Left: max(c.record.EndAt.Sub(workflow.Now(ctx)), 0) + time.Minute}
+		in.Hold = &HeldSlot{Assignment: *c.slots.owner, Left: max(c.record.EndAt.Sub(workflow.Now(ctx)), 0) + ConferenceMargin}
 	}
 	c.delivered(len(c.outbox.events))
 	c.placement.acknowledged = false

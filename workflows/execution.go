@@ -18,8 +18,6 @@ const (
 	// missing while it runs the work.
 	nodeAcceptTimeout    = 5 * time.Second
 	nodeHeartbeatTimeout = 10 * time.Second
-	// slotSlack is how much longer than its work a slot is held, because the work has to be accepted and its result reported.
-	slotSlack = 10 * time.Second
 	// stopTimeout is how long a node may take to report that it has stopped cancelled work.
 	stopTimeout = 10 * time.Second
 )
@@ -39,11 +37,12 @@ type execution struct {
 	state  berth.Execution
 	failed []berth.NodeRef // nodes that failed it and are excluded
 	busy   busyNodes       // that have returned it
-	slot   nodeSlot
-	waits  bool // in the room of its pool
-	unsure bool // it may be in the room: the reply to the last attempt was lost
-	cut    bool // it may be in the room: it was cancelled, or refused, before the reply to the last attempt
-	woken  bool // by a signal, since the last attempt to get a node
+	slots  heldSlots
+	slot   *heldSlot // of the last attempt
+	waits  bool      // in the room of its pool
+	unsure bool      // it may be in the room: the reply to the last attempt was lost
+	cut    bool      // it may be in the room: it was cancelled, or refused, before the reply to the last attempt
+	woken  bool      // by a signal, since the last attempt to get a node
 	// readmit: nodes that failed it are eligible where no other node could do the work.
 	readmit bool
 
@@ -75,14 +74,14 @@ func (e *execution) setup(ctx workflow.Context) error {
 		}
 	}
 	e.state.DeadlineAt = e.state.StartedAt.Add(in.Deadline)
-	e.slot.change = workflow.NewMutex(ctx)
+	e.slots.ctx, _ = workflow.NewDisconnectedContext(ctx)
 	if err := workflow.SetQueryHandler(ctx, QueryExecution, func() (berth.Execution, error) { return e.state, nil }); err != nil {
 		return err
 	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for workflow.GetSignalChannel(ctx, SignalRestore).Receive(ctx, nil) {
 			e.woken = true // Redis may have lost that it waits
-			e.restore(ctx)
+			e.slots.restore()
 		}
 	})
 	workflow.Go(ctx, func(ctx workflow.Context) {

@@ -23,22 +23,7 @@ const (
 	leaveFor = time.Minute
 	// leaveCutFor is the same for one that was cancelled or refused before it was known whether it waits.
 	leaveCutFor = 2 * time.Second
-	// restoreSlotFor is how long the slot is restored after Redis lost data. It exceeds the heartbeat interval of engines,
-	// because a node registers again with its next heartbeat. restoreSlotPause is the pause between two attempts; a node
-	// that has registered again receives no new work for longer than that.
-	restoreSlotFor   = 40 * time.Second
-	restoreSlotPause = time.Second
 )
-
-// nodeSlot is the slot that an execution holds. change serialises confirmation and release, because a confirmation in a
-// grace period would restore a slot that was just released.
-type nodeSlot struct {
-	berth.Assignment
-	change       workflow.Mutex
-	held         bool
-	until        time.Time
-	unresponsive bool // the node did not accept the work, or missed heartbeats
-}
 
 // place reserves a slot, and waits for one until the deadline. The first reply decides whether the execution is accepted:
 // it is when a node has capacity, or may have it later. An execution without a node waits in the room of its pool; a signal announces
@@ -150,12 +135,14 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 	default: // the reply was lost: the slot expires unless the next attempt finds it
 		return AssignReply{}, refuse(berth.CodeUnavailable, "node assignment is unavailable; retry in a few seconds")
 	}
-	e.slot.held, e.slot.unresponsive, e.slot.Assignment = true, false, reply.Assignment
-	e.slot.until = workflow.Now(ctx).Add(e.timeout(ctx) + slotSlack)
-	if err := e.confirm(ctx, 2*time.Second); err != nil {
-		e.release(ctx)
-		return AssignReply{}, err
+	slot, held := e.slots.holdConfirmed(ctx, reply.Assignment, e.timeout(ctx))
+	if !held {
+		if ctx.Err() != nil {
+			return AssignReply{}, temporal.NewCanceledError()
+		}
+		return AssignReply{}, refuse(berth.CodeUnavailable, "the slot was lost before the work began; retry in a few seconds")
 	}
+	e.slot = slot
 	return reply, nil
 }
 
@@ -168,62 +155,13 @@ func (e *execution) assignInput(ctx workflow.Context) AssignInput {
 	}
 }
 
-// confirm holds the slot until its time. It retries for within at most.
-func (e *execution) confirm(ctx workflow.Context, within time.Duration) error {
-	now := workflow.Now(ctx)
-	_, err := untilTime[noResult](ctx, now.Add(within), attemptTimeout, ConfirmNodeActivity,
-		HeldSlot{Assignment: e.slot.Assignment, Left: e.slot.until.Sub(now)})
-	return err
-}
-
-// restore restores the slot in a Redis that lost it. The node may have to register again first.
-func (e *execution) restore(ctx workflow.Context) {
-	lease, until := e.slot.LeaseID, workflow.Now(ctx).Add(restoreSlotFor)
-	for {
-		err := e.restoreSlot(ctx, lease)
-		if err == nil {
-			return
-		}
-		app, ok := errors.AsType[*temporal.ApplicationError](err)
-		if ok && app.NonRetryable() || ctx.Err() != nil || workflow.Now(ctx).After(until) {
-			workflow.GetLogger(ctx).Warn("slot not restored", "lease", lease, "node", e.slot.NodeID, "error", err)
-			return
-		}
-		if err := workflow.Sleep(ctx, restoreSlotPause); err != nil {
-			return // cancelled: the slot is released
-		}
-	}
-}
-
-// restoreSlot makes one attempt, which is short because it delays the release of the slot when the execution ends.
-func (e *execution) restoreSlot(ctx workflow.Context, lease string) error {
-	if err := e.slot.change.Lock(ctx); err != nil {
-		return err
-	}
-	defer e.slot.change.Unlock()
-	if !e.slot.held || e.slot.LeaseID != lease {
-		return nil
-	}
-	return e.confirm(ctx, 2*time.Second)
-}
-
-// release releases the slot if there is one, and reports its node if that was unresponsive, even when the execution is
-// cancelled. It is retried until the slot would expire anyway.
+// release releases the slot if there is one, also of an execution that is cancelled, and waits until the next one can be taken.
 func (e *execution) release(ctx workflow.Context) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	if err := e.slot.change.Lock(ctx); err != nil {
-		return
-	}
-	defer e.slot.change.Unlock()
-	if !e.slot.held {
-		return
-	}
-	e.slot.held = false
-	_, err := untilTime[noResult](ctx, e.slot.until, attemptTimeout, ReleaseNodeActivity,
-		HeldSlot{Assignment: e.slot.Assignment, Unresponsive: e.slot.unresponsive})
-	if err != nil {
-		workflow.GetLogger(ctx).Warn("slot not released; it expires", "lease", e.slot.LeaseID, "node", e.slot.NodeID, "error", err)
+	e.slots.release(e.slot)
+	if err := e.slots.free(ctx); err != nil {
+		workflow.GetLogger(ctx).Error("slot not released", "error", err) // unreachable: the context is never cancelled
 	}
 }
 

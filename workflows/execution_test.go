@@ -37,7 +37,7 @@ type run struct {
 	reached      time.Duration // for how long the worker has reached Temporal
 	checks       int
 	assign       func(n int, in workflows.AssignInput) (workflows.AssignReply, error)
-	confirm      func(n int) error
+	confirm      func(n int) (held bool, err error)
 	execute      func(ctx context.Context, n int, in berth.ExecuteInput) (berth.ExecuteOutput, error)
 	submitted    updateResult[workflows.ExecuteReply]
 }
@@ -56,7 +56,7 @@ func newRun(t *testing.T) *run {
 			MaxRetries: 3, EnableFailover: true,
 		}, nil
 	}
-	r.confirm = func(int) error { return nil }
+	r.confirm = func(int) (bool, error) { return true, nil }
 	r.save, r.reached = func(int) error { return nil }, time.Hour
 	r.execute = func(_ context.Context, _ int, in berth.ExecuteInput) (berth.ExecuteOutput, error) {
 		return berth.ExecuteOutput{Output: in.Input}, nil
@@ -68,13 +68,17 @@ func newRun(t *testing.T) *run {
 		r.assigns = append(r.assigns, in)
 		return r.assign(len(r.assigns), in)
 	})
-	register(workflows.ConfirmNodeActivity, func(_ context.Context, in workflows.HeldSlot) error {
-		r.confirms = append(r.confirms, in)
-		return r.confirm(len(r.confirms))
+	register(workflows.ConfirmSlotsActivity, func(_ context.Context, in workflows.HeldSlots) (workflows.ConfirmedSlots, error) {
+		require.Len(t, in.Slots, 1)
+		r.confirms = append(r.confirms, in.Slots[0])
+		held, err := r.confirm(len(r.confirms))
+		return workflows.ConfirmedSlots{Slots: []workflows.ConfirmedSlot{{Held: held, Generation: in.Slots[0].Generation}}}, err
 	})
-	register(workflows.ReleaseNodeActivity, func(_ context.Context, a workflows.HeldSlot) error {
-		r.released = append(r.released, a.LeaseID)
-		r.unresponsive = append(r.unresponsive, a.Unresponsive)
+	register(workflows.ReleaseSlotsActivity, func(_ context.Context, in workflows.HeldSlots) error {
+		for _, a := range in.Slots {
+			r.released = append(r.released, a.LeaseID)
+			r.unresponsive = append(r.unresponsive, a.Unresponsive)
+		}
 		return nil
 	})
 	register(workflows.SaveExecutionActivity, func(_ context.Context, e berth.ExecutionRow) error {
@@ -571,12 +575,7 @@ func TestExecution_SlotNotConfirmed_AssignsAgain(t *testing.T) {
 		}
 		return give(n, in)
 	}
-	r.confirm = func(n int) error {
-		if n == 1 {
-			return temporal.NewNonRetryableApplicationError("the slot was lost", string(berth.CodeUnavailable), nil)
-		}
-		return nil
-	}
+	r.confirm = func(n int) (bool, error) { return n > 1, nil }
 	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalPromoted, nil) }, time.Second)
 	is, err := r.start(executionInput())
 	require.NoError(t, err)
@@ -634,12 +633,9 @@ func TestExecution_NodeNotRegisteredYet_SlotIsRestoredLater(t *testing.T) {
 			r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(work).Return(berth.ExecuteOutput{}, nil)
 			began := r.env.Now()
 			back := false
-			r.confirm = func(n int) error {
+			r.confirm = func(n int) (bool, error) {
 				back = r.env.Now().Sub(began) > 30*time.Second
-				if n > 1 && !back {
-					return temporal.NewApplicationError("the node is not registered", string(berth.CodeUnavailable))
-				}
-				return nil
+				return n == 1 || back, nil
 			}
 			r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalRestore, nil) }, time.Second)
 			_, err := r.start(executionInput())
@@ -655,12 +651,12 @@ func TestExecution_EndsWhileRestoring_SlotIsReleased(t *testing.T) {
 	t.Parallel()
 	r := newRun(t)
 	r.env.OnActivity(berth.ActivityExecute, mock.Anything, mock.Anything).After(10*time.Second).Return(berth.ExecuteOutput{}, nil)
-	r.confirm = func(n int) error {
+	r.confirm = func(n int) (bool, error) {
 		require.Empty(t, r.released)
 		if n == 2 || n == 3 {
-			return temporal.NewApplicationError("the node is not registered", string(berth.CodeUnavailable))
+			return false, temporal.NewApplicationError("Redis is unavailable", string(berth.CodeUnavailable))
 		}
-		return nil
+		return true, nil
 	}
 	r.env.RegisterDelayedCallback(func() { r.env.SignalWorkflow(workflows.SignalRestore, nil) }, 10*time.Second-50*time.Millisecond)
 	_, err := r.start(executionInput())

@@ -171,10 +171,6 @@ const (
 const (
 	// DispatchJobActivity chooses a job's node and reserves its slot in one script; one attempt.
 	DispatchJobActivity = "DispatchJob"
-	// ConfirmSlotsActivity holds the slots of running jobs until their timeout; retried until it succeeds.
-	ConfirmSlotsActivity = "ConfirmSlots"
-	// ReleaseSlotsActivity releases slots; retried until it succeeds.
-	ReleaseSlotsActivity = "ReleaseSlots"
 	// CheckAvailabilityActivity returns for how long segments could be submitted; retried until it succeeds.
 	CheckAvailabilityActivity = "CheckAvailability"
 	// FinalizeTurnActivity deletes the turn's affinity; retried until it succeeds.
@@ -187,14 +183,18 @@ const (
 const (
 	// AssignNodeActivity chooses a node and reserves a slot in one script; one attempt.
 	AssignNodeActivity = "AssignNode"
-	// ConfirmNodeActivity holds a reserved slot until the work's timeout; retried for seconds.
-	ConfirmNodeActivity = "ConfirmNode"
 	// LeaveWaitingActivity removes an execution that no longer waits for a node; its argument is that of AssignNode.
 	LeaveWaitingActivity = "LeaveWaiting"
-	// ReleaseNodeActivity releases a slot; retried until it succeeds or the slot has expired.
-	ReleaseNodeActivity = "ReleaseNode"
 	// SaveExecutionActivity writes the row of an accepted execution; retried until it succeeds.
 	SaveExecutionActivity = "SaveExecution"
+)
+
+// Activities of slots that turns and executions hold; both are local, and retried until they succeed or the slots have expired.
+const (
+	// ConfirmSlotsActivity holds slots for as long as their work may take.
+	ConfirmSlotsActivity = "ConfirmSlots"
+	// ReleaseSlotsActivity releases slots.
+	ReleaseSlotsActivity = "ReleaseSlots"
 )
 
 // CheckTemporalActivity returns for how long this worker has reached Temporal; retried for seconds. It is local, of turns and executions.

@@ -15,3 +15,19 @@ type HeldSlot struct {
 	// while running it.
 	Unresponsive bool `json:"unresponsive,omitempty"`
 }
+
+// HeldSlots is the argument of ConfirmSlots and ReleaseSlots.
+type HeldSlots struct {
+	Slots []HeldSlot `json:"slots"`
+}
+
+// ConfirmedSlots is the result of ConfirmSlots, in the order of its argument.
+type ConfirmedSlots struct {
+	Slots []ConfirmedSlot `json:"slots"`
+}
+
+// ConfirmedSlot is the state of one slot.
+type ConfirmedSlot struct {
+	Held       bool  `json:"held,omitempty"`
+	Generation int64 `json:"generation,omitempty"` // the node's current generation
+}

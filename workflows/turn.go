@@ -47,7 +47,7 @@ type turn struct {
 	undecided    bool   // a decision whose reply was lost may have bound the turn
 	unresponsive []berth.NodeRef
 
-	slots  turnSlots
+	slots  heldSlots
 	stream turnStream
 	size   taskSize
 }
@@ -61,7 +61,12 @@ func (t *turn) setup(ctx workflow.Context) error {
 	if t.in.Resumed != nil {
 		t.resume(*t.in.Resumed)
 	}
-	t.slots.restores = workflow.GetSignalChannel(ctx, SignalRestore)
+	t.slots.ctx = t.detached
+	workflow.Go(t.detached, func(ctx workflow.Context) {
+		for workflow.GetSignalChannel(ctx, SignalRestore).Receive(ctx, nil) {
+			t.slots.restore()
+		}
+	})
 	return errors.Join(
 		workflow.SetQueryHandler(ctx, QueryTurn, func() (berth.Turn, error) { return t.snapshot(), nil }),
 		workflow.SetUpdateHandlerWithOptions(ctx, UpdateFinalize, t.finalizeNow, workflow.UpdateHandlerOptions{Validator: t.validateFinalize}),
@@ -74,7 +79,7 @@ func (t *turn) run(ctx, detached workflow.Context) (berth.Turn, error) {
 	if err := t.acceptJobs(ctx, detached); err != nil {
 		return berth.Turn{}, err
 	}
-	if err := t.await(detached, t.decided); err != nil {
+	if err := workflow.Await(detached, t.decided); err != nil {
 		return berth.Turn{}, err
 	}
 	t.stream.closed = true
@@ -84,7 +89,7 @@ func (t *turn) run(ctx, detached workflow.Context) (berth.Turn, error) {
 	}
 	t.stream.unbound = true
 	t.publishResults()
-	if err := t.await(detached, func() bool {
+	if err := workflow.Await(detached, func() bool {
 		return t.stream.done && !t.stream.publishing && t.slots.idle() && workflow.AllHandlersFinished(detached)
 	}); err != nil {
 		return berth.Turn{}, err
@@ -104,7 +109,7 @@ func (t *turn) acceptJobs(ctx, detached workflow.Context) error {
 				return err
 			}
 		case t.deciding > 0 && (left <= 0 || ctx.Err() != nil):
-			if err := t.await(detached, t.decided); err != nil {
+			if err := workflow.Await(detached, t.decided); err != nil {
 				return err
 			}
 		case ctx.Err() != nil:
@@ -121,10 +126,8 @@ func (t *turn) acceptJobs(ctx, detached workflow.Context) error {
 			}
 			// An error is the cancellation, which the next iteration handles.
 			_ = waitAtMost(ctx, left, "no further segment", func() bool {
-				return t.status != berth.TurnOpen || t.slots.restores.Len() > 0 || len(t.jobs) == 0 && t.refusal != nil ||
-					t.canContinueAsNew(ctx)
+				return t.status != berth.TurnOpen || len(t.jobs) == 0 && t.refusal != nil || t.canContinueAsNew(ctx)
 			})
-			t.handleRestore(detached)
 		}
 	}
 	return nil
@@ -158,7 +161,7 @@ func (t *turn) endWithoutJobs(ctx, detached workflow.Context) (bool, error) {
 			return true, err
 		}
 	}
-	if err := t.await(detached, func() bool { return workflow.AllHandlersFinished(detached) }); err != nil {
+	if err := workflow.Await(detached, func() bool { return workflow.AllHandlersFinished(detached) }); err != nil {
 		return true, err
 	}
 	switch {
@@ -171,17 +174,6 @@ func (t *turn) endWithoutJobs(ctx, detached workflow.Context) (bool, error) {
 	default:
 		return true, refuse(berth.CodeDeadlineExceeded, "no job was submitted")
 	}
-}
-
-// await waits until done returns true, and meanwhile restores what Redis has lost.
-func (t *turn) await(ctx workflow.Context, done func() bool) error {
-	for !done() {
-		if err := workflow.Await(ctx, func() bool { return done() || t.slots.restores.Len() > 0 }); err != nil {
-			return err
-		}
-		t.handleRestore(ctx)
-	}
-	return nil
 }
 
 // single runs f in a coroutine, unless running states that one runs it.

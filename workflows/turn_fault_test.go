@@ -286,9 +286,8 @@ func TestTurn_RedisLosesSlots_AreRestored(t *testing.T) { // L12
 	require.Equal(t, int64(5), r.confirmed[5].Slots[0].Generation, "the generation on which it was restored")
 }
 
-// A slot that was released while it was being confirmed is released again: in a grace period the confirmation may have
-// restored it.
-func TestTurn_ConfirmationRestoresReleasedSlot_IsReleasedAgain(t *testing.T) { // L12
+// A slot is not released while it is being confirmed: in a grace period the confirmation may restore it.
+func TestTurn_JobEndsDuringConfirmation_SlotIsReleasedAfterwards(t *testing.T) { // L12
 	t.Parallel()
 	u := newTurnTest(t)
 	u.submit(0, 0, cut(berth.FinalizeManual))
@@ -296,7 +295,9 @@ func TestTurn_ConfirmationRestoresReleasedSlot_IsReleasedAgain(t *testing.T) { /
 	u.confirming = 10 * time.Second
 	r := u.run()
 	require.NoError(t, r.err)
-	require.Equal(t, []string{"t1-0:1", "t1-0:1"}, r.released)
+	require.Equal(t, []string{"t1-0:1"}, r.released)
+	last := r.calls[len(r.calls)-1]
+	require.IsType(t, released{}, last, "after the confirmation")
 }
 
 func TestTurn_ActivitiesFail_EachEventIsPublishedOnce(t *testing.T) { // A10

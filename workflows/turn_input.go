@@ -91,22 +91,6 @@ type DispatchInput struct {
 	Avoided []berth.NodeRef `json:"avoided,omitempty"`
 }
 
-// HeldSlots is the argument of ConfirmSlots and ReleaseSlots.
-type HeldSlots struct {
-	Slots []HeldSlot `json:"slots"`
-}
-
-// ConfirmedSlots is the result of ConfirmSlots, in the order of its argument.
-type ConfirmedSlots struct {
-	Slots []ConfirmedSlot `json:"slots"`
-}
-
-// ConfirmedSlot is the state of one slot.
-type ConfirmedSlot struct {
-	Held       bool  `json:"held,omitempty"`
-	Generation int64 `json:"generation,omitempty"` // the node's current generation
-}
-
 // Availability is the result of CheckAvailability and CheckTemporal.
 type Availability struct {
 	// For is for how long segments could be submitted, or Temporal was reached, without interruption; 0 when that is not possible now.

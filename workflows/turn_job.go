@@ -51,10 +51,7 @@ type job struct {
 	reply    DispatchReply
 	refusal  error
 
-	slot      berth.Assignment // of the last dispatch
-	held      bool             // the slot is not released
-	until     time.Time        // when the node must have finished the job
-	confirmAt time.Time        // when the slot is to be confirmed; zero: not, or done
+	slot *heldSlot // of the last dispatch
 }
 
 func (j *job) finished() bool { return j.accepted && !j.Status.CanBecome(berth.JobDone) }
@@ -124,7 +121,7 @@ func (t *turn) dispatch(ctx workflow.Context, req DispatchRequest) (DispatchRepl
 	}
 	t.accept(ctx, j, req.Finalize)
 	j.reply = DispatchReply{
-		SubmissionID: req.SubmissionID, RequestHash: req.RequestHash, TurnID: t.in.TurnID, Assignment: j.slot,
+		SubmissionID: req.SubmissionID, RequestHash: req.RequestHash, TurnID: t.in.TurnID, Assignment: j.slot.Assignment,
 	}
 	return j.reply, nil
 }
@@ -186,7 +183,6 @@ func (t *turn) accept(ctx workflow.Context, j *job, finalize berth.Finalize) {
 	if t.affinity == "" && j.Affinity == berth.AffinityFirst && t.status == berth.TurnOpen && !finalize.Ends() {
 		t.affinity = j.NodeID
 	}
-	t.holdSlot(ctx, j)
 	// The job runs until the turn ends, and belongs to the trace of its own segment.
 	workflow.Go(workflow.WithValue(t.running, berth.SpanKey{}, ctx.Value(berth.SpanKey{})), func(ctx workflow.Context) { t.runJob(ctx, j) })
 	if finalize.Ends() {
@@ -212,7 +208,7 @@ func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 		if j.Dispatches == 0 {
 			j.Affinity, j.Missed = a.Affinity, a.Missed
 		}
-		j.request, j.Dispatches, j.NodeID, j.slot = in.JobRequest, in.Dispatch, a.NodeID, a
+		j.request, j.Dispatches, j.NodeID, j.slot = in.JobRequest, in.Dispatch, a.NodeID, t.slots.hold(a, t.in.JobTimeout)
 		return nil
 	}
 }
@@ -228,7 +224,8 @@ func segment(index, dispatch int) string {
 func (t *turn) runJob(ctx workflow.Context, j *job) {
 	for {
 		text, err := t.translate(ctx, j)
-		t.releaseJob(j, unresponsive(err))
+		j.slot.unresponsive = unresponsive(err)
+		t.slots.release(j.slot)
 		if err == nil {
 			j.Status, j.Text = berth.JobDone, text
 			break
@@ -250,7 +247,6 @@ func (t *turn) runJob(ctx workflow.Context, j *job) {
 			j.Status, j.Code, j.Message = berth.JobFailed, code, j.failureMessage(code)
 			break
 		}
-		t.holdSlot(ctx, j)
 	}
 	j.text = ""
 	t.publishResults()

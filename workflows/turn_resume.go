@@ -25,7 +25,7 @@ func (t *turn) canContinueAsNew(ctx workflow.Context) bool {
 	if slices.ContainsFunc(t.jobs, func(j *job) bool { return !j.finished() }) {
 		return false
 	}
-	return len(t.jobs) > 0 && t.leftForTexts() >= 0 && t.decided() && t.slots.idle() && t.slots.restores.Len() == 0 &&
+	return len(t.jobs) > 0 && t.leftForTexts() >= 0 && t.decided() && t.slots.idle() &&
 		!t.stream.publishing && workflow.AllHandlersFinished(ctx)
 }
 

@@ -72,7 +72,7 @@ func newTurnTest(t *testing.T) *turnTest {
 	}
 	register(workflows.DispatchJobActivity, (*activities.Turns)(nil).DispatchJob) // mocked, as the nodes are: see schedule
 	register(berth.ActivityTranslate, func(context.Context, berth.JobInput) (berth.JobOutput, error) { return berth.JobOutput{}, nil })
-	register(workflows.ConfirmSlotsActivity, (*activities.Turns)(nil).ConfirmSlots)
+	register(workflows.ConfirmSlotsActivity, (*activities.NodeSlots)(nil).ConfirmSlots)
 	register(workflows.ReleaseSlotsActivity, func(_ context.Context, in workflows.HeldSlots) error { u.calls <- released(in); return nil })
 	register(workflows.CheckAvailabilityActivity, func(context.Context) (workflows.Availability, error) { return u.available() })
 	register(workflows.CheckTemporalActivity, func(context.Context) (workflows.Availability, error) {

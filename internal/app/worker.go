@@ -72,15 +72,16 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	nodes := fleet.New(b.scripts, fleet.Options{Logger: logger})
 	placer := placement.New(b.scripts, nodes)
 	gate := health.NewGate(b.checks())
+	nodeSlots := activities.NodeSlots{Scripts: b.scripts, Fleet: nodes, Logger: logger}
 	acts := workers.Activities{
 		Tasks: tasks,
 		Turns: &activities.Turns{
-			Scripts: b.scripts, Fleet: nodes, Placer: placer, Logger: logger,
+			NodeSlots: nodeSlots, Placer: placer,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 		},
-		Executions: &activities.Executions{Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Gate: gate, Logger: logger},
+		Executions: &activities.Executions{NodeSlots: nodeSlots, Ledger: b.ledger, Placer: placer, Gate: gate},
 		Conferences: &activities.Conferences{
-			Ledger: b.ledger, Scripts: b.scripts, Fleet: nodes, Placer: placer, Starter: calls, Logger: logger,
+			NodeSlots: nodeSlots, Ledger: b.ledger, Placer: placer, Starter: calls,
 			StreamTTL: time.Hour, StreamTrim: cfg.Stream.TrimMaxLen,
 			Licences: cfg.Conference.Licences, WaitingKeepsLicence: cfg.Conference.WaitingKeepsLicence,
 			RecordWithin: cfg.Record.RetryFor(),

@@ -10,8 +10,8 @@
 --   waiting:requests    hash  waiter -> its request, see request_row
 --   waiting:promoted    zset  waiter whose workflow has to be signalled -> when to signal it again
 --   pool:{id}:room:...        the waiters of a pool, users of a pool equally: the keys of a room, see include room
--- A waiter is execution/x/{user}/1/{execution}:{attempt}; its lease is execution:{execution}:{attempt}. The pools that share a node
--- are ordered by start-time fair queueing, too; the virtual time belongs to the class of the node, because pools whose nodes are
+-- A waiter is node/x/{user}/1/{workflow id}/{lease}, whatever waits: its workflow is signalled when a node is reserved under the lease.
+-- The pools that share a node are ordered by start-time fair queueing, too; the virtual time belongs to the class of the node, because pools whose nodes are
 -- different do not compete.
 
 local choosing
@@ -79,7 +79,7 @@ local function pool_room(pool)
   }
 end
 
-local function lease_of(waiter) return 'execution:' .. string.match(waiter, '^[^/]+/[^/]+/[^/]+/[^/]+/(.*)$') end
+local function lease_of(waiter) return string.match(waiter, '^[^/]+/[^/]+/[^/]+/[^/]+/[^/]+/(.*)$') end
 
 -- request_row formats a request for request_of.
 local function request_row(ttl, pool, strategy, detail) return table.concat({ whole(ttl), pool, strategy, detail }, '\3') end
