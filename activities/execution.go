@@ -8,7 +8,6 @@ import (
 	"berth/internal/health"
 	"berth/internal/ledger"
 	"berth/internal/placement"
-	"berth/lua"
 	"berth/workflows"
 )
 
@@ -26,7 +25,8 @@ type Executions struct {
 func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (workflows.AssignReply, error) {
 	a, err := e.Placer.AssignOrWait(ctx, placement.Request{
 		Requirements: in.Where, Failed: in.Failed, Readmit: in.Readmit,
-	}, lua.Queued{NodeWaiter: waiterOf(in), Since: in.Since, Left: in.Left}, in.Accepted)
+		Wait: waitOf(in.Wait, in.Accepted),
+	})
 	if err != nil {
 		return workflows.AssignReply{}, refused(err)
 	}
@@ -37,18 +37,6 @@ func (e *Executions) AssignNode(ctx context.Context, in workflows.AssignInput) (
 // CheckTemporal returns for how long this worker has reached Temporal without interruption.
 func (e *Executions) CheckTemporal(context.Context) (workflows.Availability, error) {
 	return workflows.Availability{For: e.Gate.AvailableFor(health.Temporal)}, nil
-}
-
-// LeaveWaiting removes an execution that no longer waits. Idempotent.
-func (e *Executions) LeaveWaiting(ctx context.Context, in workflows.AssignInput) error {
-	if err := e.Scripts.LeaveWaiting(ctx, in.Where.PoolID, waiterOf(in)); err != nil {
-		return unavailable("the waiting execution could not be removed", err)
-	}
-	return nil
-}
-
-func waiterOf(in workflows.AssignInput) lua.NodeWaiter {
-	return lua.NodeWaiter{UserID: in.UserID, ExecutionID: in.Key, Attempt: in.Attempt}
 }
 
 // SaveExecution writes the row of an execution unless that has ended. Idempotent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -64,10 +65,17 @@ func (e *Executions) confirmed(t *testing.T, a berth.Assignment) bool {
 	return out.Slots[0].Held
 }
 
+// waitingFor is how an execution waits for a node of a pool.
+func waitingFor(pool, execution string, attempt int) workflows.NodeWait {
+	return workflows.NodeWait{
+		PoolID: pool, UserID: "alice", WorkflowID: workflows.ExecutionWorkflowID(execution), LeaseID: workflows.ExecutionLease(execution, attempt),
+		Since: time.Now(), Again: attempt > 1, Left: time.Hour,
+	}
+}
+
 func assignment(lease string, capabilities ...string) workflows.AssignInput {
-	return workflows.AssignInput{UserID: "alice", Key: lease, Attempt: 1, Since: time.Now(), Left: time.Hour, Where: berth.Requirements{
-		PoolID: berth.CapabilityPool(capabilities...).ID, Capabilities: capabilities,
-	}}
+	pool := berth.CapabilityPool(capabilities...).ID
+	return workflows.AssignInput{Wait: waitingFor(pool, lease, 1), Where: berth.Requirements{PoolID: pool, Capabilities: capabilities}}
 }
 
 func requireRefused(t *testing.T, err error, code berth.Code) berth.Refusal {
@@ -99,7 +107,7 @@ func TestAssignNode_Capabilities_SlotTakenOrRefusedWithReasons(t *testing.T) { /
 
 	_, err = e.AssignNode(t.Context(), assignment("l2", "resize"))
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeFull: 1}, requireRefused(t, err, berth.CodeNodeFull).Reasons)
-	require.NoError(t, e.LeaveWaiting(t.Context(), assignment("l2", "resize")))
+	require.NoError(t, e.LeaveWaiting(t.Context(), waitingFor("resize", "l2", 1)))
 	_, err = e.AssignNode(t.Context(), assignment("l2", "paint"))
 	require.Equal(t, []string{"paint"}, requireRefused(t, err, berth.CodeNoNode).Missing)
 	_, err = e.AssignNode(t.Context(), assignment("l2", "ocr", "paint"))
@@ -136,14 +144,14 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	}, 10*time.Second, time.Millisecond)
 
 	where := berth.Requirements{PoolID: "p"}
-	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "l1", Attempt: 1, Where: where})
+	reply, err := e.AssignNode(t.Context(), workflows.AssignInput{Wait: waitingFor("p", "l1", 1), Where: where})
 	require.NoError(t, err)
 	require.Equal(t, 7, reply.MaxRetries)
 	require.False(t, reply.EnableFailover)
 	require.Equal(t, berth.StrategyRoundRobin, reply.Strategy, "what the dynamic pool has now")
 	for _, own := range []string{"n2", "n1"} {
 		where.Strategy, where.Own = berth.StrategyAffinity, own
-		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "own-" + own, Attempt: 1, Where: where})
+		reply, err = e.AssignNode(t.Context(), workflows.AssignInput{Wait: waitingFor("p", "own-"+own, 1), Where: where})
 		require.NoError(t, err)
 		require.Equal(t, own, reply.NodeID)
 		require.Equal(t, berth.StrategyAffinity, reply.Strategy)
@@ -152,7 +160,7 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	require.NoError(t, err)
 	e.Fleet.CatchUp(t.Context())
 	where = berth.Requirements{PoolID: "p", Strategy: berth.StrategyDynamic}
-	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "switched", Attempt: 1, Where: where})
+	reply, err = e.AssignNode(t.Context(), workflows.AssignInput{Wait: waitingFor("p", "switched", 1), Where: where})
 	require.NoError(t, err)
 	require.Equal(t, berth.StrategyLoadBalanced, reply.Strategy, "what it is switched to, also when it is asked for by name")
 
@@ -160,7 +168,7 @@ func TestAssignNode_OperatorsConfiguration_Followed(t *testing.T) { // S3, S6, S
 	code, err := e.Scripts.MarkUnavailable(t.Context(), "n2", "resize", time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, lua.NodeOK, code)
-	_, err = e.AssignNode(t.Context(), workflows.AssignInput{UserID: "alice", Key: "l2", Attempt: 1, Where: where})
+	_, err = e.AssignNode(t.Context(), workflows.AssignInput{Wait: waitingFor("p", "l2", 1), Where: where})
 	require.Equal(t, map[berth.ExcludeReason]int{berth.ExcludeByCaller: 1, berth.ExcludeServiceUnavailable: 1},
 		requireRefused(t, err, berth.CodeNoNode).Reasons)
 }
@@ -177,13 +185,12 @@ func TestAssignNode_NodesFull_WaitsInOrder(t *testing.T) { // L12
 	require.NoError(t, err)
 	waiting := func(id string, capabilities ...string) workflows.AssignInput {
 		in := assignment(id, capabilities...)
-		in.UserID = "alice"
 		_, err := e.AssignNode(t.Context(), in)
 		requireRefused(t, err, berth.CodeNodeFull)
 		return in
 	}
 	one, both, gone, last := waiting("one", "resize"), waiting("both", "ocr", "resize"), waiting("gone", "resize"), waiting("last", "resize")
-	require.NoError(t, e.LeaveWaiting(t.Context(), gone))
+	require.NoError(t, e.LeaveWaiting(t.Context(), gone.Wait))
 	none := assignment("none", "paint")
 	none.Accepted = true
 	_, err = e.AssignNode(t.Context(), none)
@@ -197,8 +204,9 @@ func TestAssignNode_NodesFull_WaitsInOrder(t *testing.T) { // L12
 		require.Len(t, handed, 1)
 		w, err := lua.ParseNodeWaiter(handed[0])
 		require.NoError(t, err)
-		order = append(order, w.ExecutionID)
-		in := map[string]workflows.AssignInput{"one": one, "both": both, "last": last}[w.ExecutionID]
+		id := strings.TrimPrefix(w.WorkflowID, workflows.ExecutionPrefix)
+		order = append(order, id)
+		in := map[string]workflows.AssignInput{"one": one, "both": both, "last": last}[id]
 		held, err = e.AssignNode(t.Context(), in)
 		require.NoError(t, err)
 		require.Equal(t, "n1", held.NodeID)
@@ -364,7 +372,7 @@ func TestAssignNode_Readmit_OnlyWithoutAnotherNode(t *testing.T) { // S8
 			generation := e.engine(t, "n1", 1, "resize")
 			c.others(t, e)
 			in := assignment("e1", "resize")
-			in.Attempt, in.Failed, in.Readmit = 2, []berth.NodeRef{{NodeID: "n1", Generation: generation}}, c.readmit
+			in.Wait, in.Failed, in.Readmit = waitingFor("resize", "e1", 2), []berth.NodeRef{{NodeID: "n1", Generation: generation}}, c.readmit
 			in.Where.Services = []string{"vips"} // n1 declares none, so it is not demanded of it
 			reply, err := e.AssignNode(t.Context(), in)
 			if c.code != "" {
@@ -387,7 +395,7 @@ func TestAssignNode_ReadmittedInTheRoom_GetsTheNodeInItsOrder(t *testing.T) { //
 	require.NoError(t, err)
 	failed := func(id string, readmit bool) error {
 		in := assignment(id, "resize")
-		in.Attempt, in.Accepted, in.Readmit = 2, true, readmit
+		in.Wait, in.Accepted, in.Readmit = waitingFor("resize", id, 2), true, readmit
 		in.Failed = []berth.NodeRef{{NodeID: "n1", Generation: generation}}
 		_, err := e.AssignNode(ctx, in)
 		return err
@@ -405,7 +413,7 @@ func TestAssignNode_ReadmittedInTheRoom_GetsTheNodeInItsOrder(t *testing.T) { //
 		}
 	})
 	require.NoError(t, e.ReleaseSlots(ctx, slot(workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:first:1"}})))
-	require.Equal(t, "execution/x/alice/1/f2:2", <-handed, "f1 may not use it yet")
+	require.Equal(t, "node/x/alice/1/execution:f2/execution:f2:2", <-handed, "f1 may not use it yet")
 	require.NoError(t, e.ReleaseSlots(ctx, slot(workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:f2:2"}})))
-	require.Equal(t, "execution/x/alice/1/f3:2", <-handed)
+	require.Equal(t, "node/x/alice/1/execution:f3/execution:f3:2", <-handed)
 }

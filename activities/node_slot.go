@@ -6,6 +6,7 @@ import (
 
 	"berth"
 	"berth/internal/fleet"
+	"berth/internal/placement"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -60,4 +61,20 @@ func (s *NodeSlots) reportUnresponsive(ctx context.Context, slot berth.Assignmen
 	s.Logger.InfoContext(ctx, "node did not respond while it held work", "node", slot.NodeID, "generation", slot.Generation,
 		"lease", slot.LeaseID, "code", code)
 	return nil
+}
+
+// LeaveWaiting removes work that no longer waits for a node. Idempotent.
+func (s *NodeSlots) LeaveWaiting(ctx context.Context, in workflows.NodeWait) error {
+	if err := s.Scripts.LeaveWaiting(ctx, in.PoolID, waiterOf(in)); err != nil {
+		return unavailable("the waiting work could not be removed", err)
+	}
+	return nil
+}
+
+func waiterOf(in workflows.NodeWait) lua.NodeWaiter {
+	return lua.NodeWaiter{UserID: in.UserID, WorkflowID: in.WorkflowID, LeaseID: in.LeaseID}
+}
+
+func waitOf(in workflows.NodeWait, accepted bool) *placement.Wait {
+	return &placement.Wait{Waiting: lua.Waiting{NodeWaiter: waiterOf(in), Since: in.Since, Again: in.Again, Left: in.Left}, Accepted: accepted}
 }

@@ -28,8 +28,12 @@ type Turns struct {
 // decision, or fails with workflows.ErrorExpired if its slot has expired. A refusal is an application error with a
 // berth.Refusal as its detail, and leaves nothing.
 func (t *Turns) DispatchJob(ctx context.Context, in workflows.DispatchInput) (berth.Assignment, error) {
+	var wait *placement.Wait
+	if in.Wait != nil {
+		wait = waitOf(*in.Wait, true)
+	}
 	a, err := t.Placer.Dispatch(ctx, in.JobRequest, placement.Request{
-		Requirements: berth.Requirements{PoolID: in.PoolID}, Failed: in.Excluded, Avoided: in.Avoided,
+		Requirements: berth.Requirements{PoolID: in.PoolID}, Failed: in.Excluded, Avoided: in.Avoided, Wait: wait,
 	})
 	switch {
 	case err != nil:

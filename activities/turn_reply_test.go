@@ -110,7 +110,7 @@ func TestExecutions_ReplyLost_AreIdempotent(t *testing.T) {
 	whole := &Executions{NodeSlots: h.NodeSlots, Placer: h.Placer}
 	cut := &Executions{NodeSlots: NodeSlots{scripts, h.Fleet, h.Logger}, Placer: placement.New(scripts, h.Fleet)}
 	in := func(execution string) workflows.AssignInput {
-		return workflows.AssignInput{UserID: "alice", Key: execution, Attempt: 1, Left: time.Hour, Where: berth.Requirements{PoolID: enES}}
+		return workflows.AssignInput{Wait: waitingFor(enES, execution, 1), Where: berth.Requirements{PoolID: enES}}
 	}
 	held := func(r workflows.AssignReply) workflows.HeldSlots {
 		return workflows.HeldSlots{Slots: []workflows.HeldSlot{{Assignment: r.Assignment, Left: time.Hour}}}

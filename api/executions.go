@@ -187,7 +187,9 @@ func (s *server) getExecution(ctx context.Context, in *executionInput) (*executi
 	}
 	view := s.viewExecution(ex)
 	if ex.Status == berth.ExecutionWaiting {
-		waiter := lua.NodeWaiter{UserID: ex.UserID, ExecutionID: ex.Key, Attempt: len(ex.Attempts) + 1}
+		waiter := lua.NodeWaiter{
+			UserID: ex.UserID, WorkflowID: workflows.ExecutionWorkflowID(ex.Key), LeaseID: workflows.ExecutionLease(ex.Key, len(ex.Attempts)+1),
+		}
 		position, err := s.Scripts.ReadWaiting(ctx, ex.PoolID, waiter)
 		if err == nil && position >= 0 { // Redis may be unavailable
 			view.Position = &position

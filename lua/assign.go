@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,8 +37,13 @@ type Choice struct {
 	// Listed are the nodes to choose from, instead of those of the pool; at most MaxListed. One that no longer has the required
 	// capabilities is not chosen.
 	Listed []string
-	// Excluded nodes are not chosen, such as one that just failed this work.
+	// Excluded nodes are not chosen, nor are the generations in Failed, such as one that just failed this work: a node that has
+	// registered again since is chosen.
 	Excluded []string
+	Failed   []berth.NodeRef
+	// Waiter is set for a job that waits for a node if it gets none: AssignWaiting is returned if other work of the pool waits already.
+	// A node that was reserved for it while it waited is its node.
+	Waiter *NodeWaiter
 	// Own is the caller's own node; OwnZone and OwnHost are the caller's zone and host. Any may be empty.
 	Own, OwnZone, OwnHost string
 	// HostZones are the zones of the host's nodes; by default OwnZone.
@@ -46,6 +52,11 @@ type Choice struct {
 	Random int64
 	// Hold is how long the slot is held unless it is confirmed; 0 means Unconfirmed.
 	Hold time.Duration
+}
+
+// Excludes reports whether a generation of a node is not chosen.
+func (c Choice) Excludes(nodeID string, generation int64) bool {
+	return slices.Contains(c.Excluded, nodeID) || slices.Contains(c.Failed, berth.NodeRef{NodeID: nodeID, Generation: generation})
 }
 
 // Decision is the result of a choice.
@@ -63,12 +74,12 @@ type Decision struct {
 // Assign chooses a node of a pool and takes one of its slots, in one decision. Idempotent by lease id for as long as the slot
 // is held.
 func (s *Scripts) Assign(ctx context.Context, leaseID string, c Choice) (Decision, error) {
-	return s.assign(ctx, leaseID, c, "", Queued{})
+	return s.assign(ctx, leaseID, c, "", Waiting{})
 }
 
-func (s *Scripts) assign(ctx context.Context, leaseID string, c Choice, mode string, q Queued) (Decision, error) {
+func (s *Scripts) assign(ctx context.Context, leaseID string, c Choice, mode string, w Waiting) (Decision, error) {
 	args := append(s.choiceArgs(leaseID, c), millis(NodeGrace), s.epoch.Load())
-	r := s.call(ctx, "assign", []string{s.keys.Guard(), s.keys.NodeLeases()}, append(args, s.waitArgs(c, mode, q)...)...)
+	r := s.call(ctx, "assign", []string{s.keys.Guard(), s.keys.NodeLeases()}, append(args, s.waitArgs(c, mode, w)...)...)
 	d := decision(r)
 	d.LeaseID, d.PoolID = leaseID, c.PoolID
 	switch d.Code {
@@ -121,8 +132,12 @@ func (s *Scripts) DispatchJob(ctx context.Context, j berth.JobRequest, c Choice)
 	if err != nil {
 		return Decision{}, fmt.Errorf("job row: %w", err)
 	}
+	waiter := ""
+	if c.Waiter != nil {
+		waiter = c.Waiter.ID()
+	}
 	args := append(s.choiceArgs(j.LeaseID(), c), j.TurnID, j.JobID, flag(j.EndsTurn),
-		millis(keepBinding), string(row[:len(row)-1]), j.AffinityNodeID, millis(NodeGrace), s.epoch.Load())
+		millis(keepBinding), string(row[:len(row)-1]), j.AffinityNodeID, millis(NodeGrace), s.epoch.Load(), waiter)
 	r := s.call(ctx, "dispatch_job", []string{
 		k.Guard(), k.Request(j.UserID, j.SessionID, j.RequestID, j.Dispatch), k.Turn(j.TurnID), k.Session(j.UserID, j.SessionID), k.Job(j.JobID),
 	}, args...)
@@ -148,8 +163,11 @@ func (s *Scripts) choiceArgs(leaseID string, c Choice) []any {
 	}
 	c.Hold = cmp.Or(c.Hold, Unconfirmed)
 	excluded := ""
-	if len(c.Excluded) > 0 {
-		excluded = "\n" + strings.Join(c.Excluded, "\n") + "\n"
+	for _, id := range c.Excluded {
+		excluded += "\n" + id + "\n"
+	}
+	for _, g := range c.Failed {
+		excluded += "\n" + g.NodeID + "\x01" + strconv.FormatInt(g.Generation, 10) + "\n"
 	}
 	detail := strings.Join([]string{
 		c.Own, strings.Join(c.locations(), "\n"), strings.Join(c.services(), "\n"), excluded, strings.Join(unique(c.Required), "\n"),

@@ -10,7 +10,8 @@
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
 -- ARGV[7]  six texts, each ended by \2: the caller's own node; and lists with one item per line: the locations near
---          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities;
+--          the caller, nearest first; the services that the work needs; the excluded nodes, each perhaps with \1 and the only
+--          generation that is excluded; the pool's capabilities;
 --          the nodes to choose from, '' for those of the pool
 -- ARGV[8]  ms of grace to open where Redis may have lost leases
 -- ARGV[9]  last epoch of the guard that the caller has seen

@@ -131,8 +131,8 @@ func BenchmarkHandover_Waiters(b *testing.B) {
 			next := 0
 			enter := func() lua.NodeWaiter {
 				next++
-				w := lua.NodeWaiter{UserID: fmt.Sprint("user", next%100), ExecutionID: fmt.Sprint("e", next), Attempt: 1}
-				q := lua.Queued{NodeWaiter: w, Left: time.Hour, Since: time.UnixMicro(int64(next))}
+				w := executionWaiter(fmt.Sprint("user", next%100), fmt.Sprint("e", next))
+				q := lua.Waiting{NodeWaiter: w, Left: time.Hour, Since: time.UnixMicro(int64(next))}
 				d, err := s.TryAssign(b.Context(), lua.Choice{PoolID: pair, Hold: time.Hour}, q)
 				require.NoError(b, err)
 				if d.Code != lua.AssignOK {
@@ -141,14 +141,14 @@ func BenchmarkHandover_Waiters(b *testing.B) {
 				}
 				return w
 			}
-			held := enter().LeaseID()
+			held := enter().LeaseID
 			for range waiters {
 				enter()
 			}
 			s.OnHandover(func(ids []string) {
 				w, err := lua.ParseNodeWaiter(ids[0])
 				require.NoError(b, err)
-				held = w.LeaseID()
+				held = w.LeaseID
 			})
 			for b.Loop() {
 				var chunks []float64

@@ -13,7 +13,8 @@
 -- ARGV[5]  strategy
 -- ARGV[6]  random whole number below 2^52
 -- ARGV[7]  six texts, each ended by \2: the caller's own node; and lists with one item per line: the locations near
---          the caller, nearest first; the services that the work needs; the excluded nodes; the pool's capabilities;
+--          the caller, nearest first; the services that the work needs; the excluded nodes, each perhaps with \1 and the only
+--          generation that is excluded; the pool's capabilities;
 --          the nodes to choose from, '' for those of the pool
 -- ARGV[8]  turn id
 -- ARGV[9]  job id
@@ -62,12 +63,14 @@ if waiter ~= '' then
   if held then
     reserved = { slots = taken_slots }
     reserved.node, reserved.generation, reserved.strategy = string.match(taken, '\n([^\n]*)\n([^\n]*)\n([^\n]*)')
+  elseif wait == 0 and redis.call('ZSCORE', stem .. 'waiting', ARGV[4]) then
+    return { 'WAITING' }
+  elseif wait == 0 and taken then -- it gets another node, or none
+    redis.call('ZREM', taken_slots, lease)
+    redis.call('HDEL', stem .. 'leases', lease)
   end
 end
-if not reserved then
-  if wait > 0 then return { 'GRACE', wait } end
-  if waiter ~= '' and redis.call('ZSCORE', stem .. 'waiting', ARGV[4]) then return { 'WAITING' } end
-end
+if wait > 0 and not reserved then return { 'GRACE', wait } end
 
 local named = known or ARGV[13] ~= '' and ARGV[13]
 local affinity, why = named and 'hit' or 'first', ''

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,43 +18,33 @@ const (
 	WaitersRecorded = "RECORDED"
 )
 
-// waiterPrefix begins the ids of waiters.
-const waiterPrefix = "execution/x/"
-
-// NodeWaiter is an attempt of an execution that waits for a node in its workflow.
+// NodeWaiter is work that waits for a node in its workflow, whatever it is.
 type NodeWaiter struct {
-	UserID      string
-	ExecutionID string // its key: see berth.ExecutionRow
-	Attempt     int    // from 1
+	UserID     string
+	WorkflowID string // is signalled when a node is reserved
+	LeaseID    string // under which it is reserved
 }
 
 // ID returns the id of the waiter, which the include handover explains.
 func (w NodeWaiter) ID() string {
-	return waiterPrefix + berth.EscapeID(w.UserID) + "/1/" + w.ExecutionID + ":" + strconv.Itoa(w.Attempt)
-}
-
-// LeaseID returns the lease under which a node is reserved for the waiter.
-func (w NodeWaiter) LeaseID() string {
-	return "execution:" + w.ExecutionID + ":" + strconv.Itoa(w.Attempt)
+	return "node/x/" + berth.EscapeID(w.UserID) + "/1/" + url.PathEscape(w.WorkflowID) + "/" + w.LeaseID
 }
 
 // ParseNodeWaiter parses the id of a waiter.
 func ParseNodeWaiter(id string) (NodeWaiter, error) {
-	f := strings.Split(id, "/")
-	if len(f) != 5 || !strings.HasPrefix(id, waiterPrefix) {
-		return NodeWaiter{}, fmt.Errorf("waiter %q does not have five parts", id)
+	f := strings.SplitN(id, "/", 6)
+	if len(f) != 6 || f[0] != "node" || f[4] == "" || f[5] == "" {
+		return NodeWaiter{}, fmt.Errorf("waiter %q does not have six parts", id)
 	}
 	user, err := url.PathUnescape(f[2])
 	if err != nil {
 		return NodeWaiter{}, fmt.Errorf("user of waiter %q: %w", id, err)
 	}
-	colon := max(strings.LastIndexByte(f[4], ':'), 0)
-	execution, attempt := f[4][:colon], strings.TrimPrefix(f[4][colon:], ":")
-	n, err := strconv.Atoi(attempt)
+	workflow, err := url.PathUnescape(f[4])
 	if err != nil {
-		return NodeWaiter{}, fmt.Errorf("attempt of waiter %q: %w", id, err)
+		return NodeWaiter{}, fmt.Errorf("workflow of waiter %q: %w", id, err)
 	}
-	return NodeWaiter{UserID: user, ExecutionID: execution, Attempt: n}, nil
+	return NodeWaiter{UserID: user, WorkflowID: workflow, LeaseID: f[5]}, nil
 }
 
 // Wait modes of the script assign.
@@ -64,38 +53,39 @@ const (
 	waitJoin = "JOIN"
 )
 
-// Queued has what decides when a waiter gets a node.
-type Queued struct {
+// Waiting has what decides when a waiter gets a node.
+type Waiting struct {
 	NodeWaiter
 	// Left is how long it waits at most.
 	Left time.Duration
-	// Since orders the waiters of a user. Attempts after the first one go ahead of those that have just entered.
+	// Since orders the waiters of a user. Work that is tried Again goes ahead of work that has just entered.
 	Since time.Time
+	Again bool
 	// Listed indicates that the pool has no indexes: its nodes are those with the required capabilities.
 	Listed bool
 }
 
 // TryAssign is Assign for work that can wait. It returns AssignWaiting if others of the pool wait already.
-func (s *Scripts) TryAssign(ctx context.Context, c Choice, q Queued) (Decision, error) {
-	return s.assign(ctx, q.LeaseID(), c, waitTry, q)
+func (s *Scripts) TryAssign(ctx context.Context, c Choice, w Waiting) (Decision, error) {
+	return s.assign(ctx, w.LeaseID, c, waitTry, w)
 }
 
 // JoinWaiting lets work wait for a node of the pool, or returns AssignOK if it gets one immediately. Otherwise OnHandover announces
 // when a node is reserved for it, which Assign then returns. Idempotent.
-func (s *Scripts) JoinWaiting(ctx context.Context, c Choice, q Queued) (Decision, error) {
+func (s *Scripts) JoinWaiting(ctx context.Context, c Choice, w Waiting) (Decision, error) {
 	c.Listed = nil
-	return s.assign(ctx, q.LeaseID(), c, waitJoin, q)
+	return s.assign(ctx, w.LeaseID, c, waitJoin, w)
 }
 
-func (s *Scripts) waitArgs(c Choice, mode string, q Queued) []any {
+func (s *Scripts) waitArgs(c Choice, mode string, w Waiting) []any {
 	if mode == "" {
 		return nil
 	}
 	listed := ""
-	if q.Listed {
+	if w.Listed {
 		listed = strings.Join(unique(c.Required), "\n")
 	}
-	return []any{mode, q.ID(), max(1, q.Left.Milliseconds()), max(1, q.Since.UnixMicro()), flag(q.Attempt > 1), listed}
+	return []any{mode, w.ID(), max(1, w.Left.Milliseconds()), max(1, w.Since.UnixMicro()), flag(w.Again), listed}
 }
 
 // OnHandover sets the function that gets the waiters for which a reply to this process has reserved a node. Their workflows have to be

@@ -29,16 +29,20 @@ func newCrowd(t *testing.T, s *lua.Scripts) *crowd {
 			w, err := lua.ParseNodeWaiter(id)
 			require.NoError(t, err)
 			require.Equal(t, id, w.ID())
-			c.handed = append(c.handed, w.ExecutionID)
+			c.handed = append(c.handed, strings.TrimPrefix(w.WorkflowID, "execution:"))
 		}
 	})
 	return c
 }
 
-func (c *crowd) queued(user, execution string, set ...func(*lua.Queued)) lua.Queued {
+func executionWaiter(user, execution string) lua.NodeWaiter {
+	return lua.NodeWaiter{UserID: user, WorkflowID: "execution:" + execution, LeaseID: "execution:" + execution + ":1"}
+}
+
+func (c *crowd) queued(user, execution string, set ...func(*lua.Waiting)) lua.Waiting {
 	c.waiting++
-	q := lua.Queued{
-		NodeWaiter: lua.NodeWaiter{UserID: user, ExecutionID: execution, Attempt: 1}, Left: time.Hour,
+	q := lua.Waiting{
+		NodeWaiter: executionWaiter(user, execution), Left: time.Hour,
 		Since: time.UnixMicro(int64(1_000_000 + c.waiting)),
 	}
 	for _, f := range set {
@@ -48,7 +52,7 @@ func (c *crowd) queued(user, execution string, set ...func(*lua.Queued)) lua.Que
 }
 
 // join lets an execution wait as placement does: it waits only when it cannot get a node.
-func (c *crowd) join(choice lua.Choice, q lua.Queued) lua.Decision {
+func (c *crowd) join(choice lua.Choice, q lua.Waiting) lua.Decision {
 	c.t.Helper()
 	if choice.PoolID == "" {
 		choice.PoolID = pair
@@ -75,14 +79,14 @@ func (c *crowd) waits(user string, executions ...string) {
 func (c *crowd) next(node, execution string) []string {
 	c.t.Helper()
 	c.handed = nil
-	_, err := c.s.ReleaseNodeSlot(c.t.Context(), node, lua.NodeWaiter{ExecutionID: execution, Attempt: 1}.LeaseID())
+	_, err := c.s.ReleaseNodeSlot(c.t.Context(), node, executionWaiter("", execution).LeaseID)
 	require.NoError(c.t, err)
 	return c.handed
 }
 
 func (c *crowd) position(execution, user string) int {
 	c.t.Helper()
-	p, err := c.s.ReadWaiting(c.t.Context(), pair, lua.NodeWaiter{UserID: user, ExecutionID: execution, Attempt: 1})
+	p, err := c.s.ReadWaiting(c.t.Context(), pair, executionWaiter(user, execution))
 	require.NoError(c.t, err)
 	return p
 }
@@ -160,7 +164,7 @@ func TestHandover_Redispatched_GoesAhead(t *testing.T) {
 		}
 		c.waits("alice", "a1", "a2")
 		c.waits("bob", "b1")
-		again := c.queued("carol", "again", func(q *lua.Queued) { q.Attempt, q.Since = 2, time.UnixMicro(1) })
+		again := c.queued("carol", "again", func(q *lua.Waiting) { q.LeaseID, q.Again, q.Since = "execution:again:2", true, time.UnixMicro(1) })
 		require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{Excluded: []string{"n1"}}, again).Code)
 		require.Equal(t, []string{"a1"}, c.next("n1", "x1"), "it may not use n1")
 		require.Equal(t, []string{"again"}, c.next("n2", "x2"))
@@ -187,7 +191,7 @@ func TestHandover_CapacityAppears_IsHandedOver(t *testing.T) {
 
 		c.handed = nil
 		expire := func(node, execution string) {
-			lease := lua.NodeWaiter{ExecutionID: execution, Attempt: 1}.LeaseID()
+			lease := executionWaiter("", execution).LeaseID
 			require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().NodeSlots(node), redis.Z{Score: 1, Member: lease}).Err())
 		}
 		expire("n1", "w2")
@@ -195,7 +199,7 @@ func TestHandover_CapacityAppears_IsHandedOver(t *testing.T) {
 		require.Equal(t, []string{"w3"}, c.handed)
 
 		// The workflow of an execution whose node expired before it asked for it enters again, ahead of the others.
-		d := c.join(lua.Choice{}, c.queued("u", "w2", func(q *lua.Queued) { q.Since = time.UnixMicro(2) }))
+		d := c.join(lua.Choice{}, c.queued("u", "w2", func(q *lua.Waiting) { q.Since = time.UnixMicro(2) }))
 		require.Equal(t, lua.AssignWaiting, d.Code)
 		require.Equal(t, []string{"w2"}, c.next("n1", "w3"))
 	})
@@ -212,7 +216,7 @@ func TestHandover_WaiterLeaves_NextIsServed(t *testing.T) {
 		c.waits("u", "w1", "w2", "w3", "w4")
 		leave := func(e string) {
 			t.Helper()
-			require.NoError(t, s.LeaveWaiting(ctx, pair, lua.NodeWaiter{UserID: "u", ExecutionID: e, Attempt: 1}))
+			require.NoError(t, s.LeaveWaiting(ctx, pair, executionWaiter("u", e)))
 		}
 		leave("w1")
 		leave("w1")
@@ -232,7 +236,7 @@ func TestHandover_WaiterLeaves_NextIsServed(t *testing.T) {
 		require.Zero(t, s.Redis().ZCard(ctx, s.Keys().WaitingPromoted()).Val())
 
 		c.waits("u", "w5")
-		expired := c.queued("u", "w5", func(q *lua.Queued) { q.Left = time.Nanosecond })
+		expired := c.queued("u", "w5", func(q *lua.Waiting) { q.Left = time.Nanosecond })
 		require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{}, expired).Code)
 		require.Eventually(t, func() bool { // its deadline has passed
 			require.NoError(t, s.SweepWaiting(ctx))
@@ -251,7 +255,7 @@ func TestHandover_RedisLostData_OldOrder(t *testing.T) {
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		ctx := t.Context()
 		c := newCrowd(t, s)
-		queue := []lua.Queued{c.queued("u", "w1"), c.queued("u", "w2"), c.queued("u", "w3")}
+		queue := []lua.Waiting{c.queued("u", "w1"), c.queued("u", "w2"), c.queued("u", "w3")}
 		require.NoError(t, s.Redis().Del(ctx, s.Keys().Guard()).Err())
 		register(t, s, spec("n1", slots(1)))
 		for _, i := range []int{2, 0, 1} {
@@ -279,27 +283,29 @@ func TestHandover_SeveralCapabilities_NodeHasAll(t *testing.T) {
 			require.Equal(t, lua.AssignOK, c.join(lua.Choice{PoolID: "a", Strategy: berth.StrategyAffinity, Own: own}, c.queued("u", e)).Code)
 		}
 		both := lua.Choice{PoolID: "a+b", Required: []string{"a", "b"}, Listed: []string{"n1", "n2"}}
-		require.Equal(t, lua.AssignWaiting, c.join(both, c.queued("u", "w1", func(q *lua.Queued) { q.Listed = true })).Code)
+		require.Equal(t, lua.AssignWaiting, c.join(both, c.queued("u", "w1", func(q *lua.Waiting) { q.Listed = true })).Code)
 		require.Empty(t, c.next("n2", "x2"))
 		require.Equal(t, []string{"w1"}, c.next("n1", "x1"))
 	})
 }
 
-// FA7: the waiters of the executions of two users with the same id are different, and those of an earlier version are still read.
+// FA7: the waiters of the work of two users with the same id are different, whatever its workflow and lease are.
 func TestNodeWaiter_Keys_RoundTrip(t *testing.T) {
 	t.Parallel()
 	ids := map[string]bool{}
 	for _, user := range []string{"alice", "bob", "a:b", "https://login.example/u/42", "用户🚢"} {
-		for _, key := range []string{berth.ExecutionRef{UserID: user, ExecutionID: "e1"}.String(), "e1"} {
-			w := lua.NodeWaiter{UserID: user, ExecutionID: key, Attempt: 12}
-			got, err := lua.ParseNodeWaiter(w.ID())
-			require.NoError(t, err)
-			require.Equal(t, w, got)
-			require.False(t, ids[w.ID()])
-			ids[w.ID()] = true
+		for _, key := range []string{berth.ExecutionRef{UserID: user, ExecutionID: "e1"}.String(), "https://x/e1", "e%2F1"} {
+			for _, lease := range []string{"execution:" + key + ":12", "t1-0:2"} {
+				w := lua.NodeWaiter{UserID: user, WorkflowID: "execution:" + key, LeaseID: lease}
+				got, err := lua.ParseNodeWaiter(w.ID())
+				require.NoError(t, err)
+				require.Equal(t, w, got)
+				require.False(t, ids[w.ID()])
+				ids[w.ID()] = true
+			}
 		}
 	}
-	for _, bad := range []string{"", "execution/x/alice/1/e1", "execution/x/alice/1/e1:", "execution/x/alice/1/e1:x", "execution/x/%/1/e1:1", "task/x/alice/1/e1:1"} {
+	for _, bad := range []string{"", "node/x/alice/1/e1", "node/x/alice/1/e1/", "node/x/alice/1//e1:1", "node/x/%/1/w/e1:1", "node/x/alice/1/%/e1:1", "task/x/alice/1/w/e1:1"} {
 		_, err := lua.ParseNodeWaiter(bad)
 		require.Error(t, err, bad)
 	}
@@ -321,7 +327,7 @@ func TestHandover_ManyOtherPoolsWait_DoNotHideServedOne(t *testing.T) { // B1
 			require.Equal(t, lua.AssignWaiting, d.Code)
 			// The pools of combinations that n1 does not have begin with a capability that it has.
 			both := lua.Choice{PoolID: fmt.Sprintf("a+z%04d", i), Required: []string{"a", fmt.Sprintf("z%04d", i)}}
-			d, err = s.JoinWaiting(t.Context(), both, c.queued("u", fmt.Sprint("l", i), func(q *lua.Queued) { q.Listed = true }))
+			d, err = s.JoinWaiting(t.Context(), both, c.queued("u", fmt.Sprint("l", i), func(q *lua.Waiting) { q.Listed = true }))
 			require.NoError(t, err)
 			require.Equal(t, lua.AssignWaiting, d.Code)
 		}
@@ -348,7 +354,7 @@ func TestHandover_ManyOtherPoolsWait_DoNotHideServedOne(t *testing.T) { // B1
 		require.Equal(t, []string{"m3"}, c.handed)
 
 		both := lua.Choice{PoolID: "a+b", Required: []string{"a", "b"}}
-		d, err := s.JoinWaiting(t.Context(), both, c.queued("u", "both", func(q *lua.Queued) { q.Listed = true }))
+		d, err := s.JoinWaiting(t.Context(), both, c.queued("u", "both", func(q *lua.Waiting) { q.Listed = true }))
 		require.NoError(t, err)
 		require.Equal(t, lua.AssignWaiting, d.Code)
 		handed := c.next("n1", "m3")
@@ -374,7 +380,7 @@ func TestHandover_ManyExcludeTheNode_NextOneGetsIt(t *testing.T) { // B1
 			require.Equal(t, lua.AssignOK, c.join(lua.Choice{Strategy: berth.StrategyAffinity, Own: "n" + e[1:]}, c.queued("u", e)).Code)
 		}
 		for i := range 120 {
-			failed := c.queued(fmt.Sprint("user", i%12), fmt.Sprint("f", i), func(q *lua.Queued) { q.Attempt = 2 })
+			failed := c.queued(fmt.Sprint("user", i%12), fmt.Sprint("f", i), func(q *lua.Waiting) { q.Again = true })
 			require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{Excluded: []string{"n1"}}, failed).Code)
 		}
 		c.waits("user0", "last", "after")
@@ -412,7 +418,7 @@ func TestHandover_RequestsLost_OthersAreServed(t *testing.T) { // B1
 				}
 				for _, e := range lost {
 					user := map[byte]string{'a': "alice", 'b': "bob"}[e[0]]
-					w := lua.NodeWaiter{UserID: user, ExecutionID: id(e), Attempt: 1}
+					w := executionWaiter(user, id(e))
 					require.EqualValues(t, 1, s.Redis().HDel(t.Context(), s.Keys().WaitingPools()+":requests", w.ID()).Val())
 				}
 				var served []string
@@ -442,5 +448,138 @@ func TestHandover_ServiceNeeded_NodeWithItAwaited(t *testing.T) {
 		require.Empty(t, c.next("plain", "text"))
 		register(t, s, spec("able", slots(1), runs("whisper")))
 		require.Equal(t, []string{"speech"}, c.handed)
+	})
+}
+
+// waitingJob is a job that is dispatched again, and waits for a node as the work of a turn does.
+type waitingJob struct {
+	berth.JobRequest
+	lua.Choice
+}
+
+func (c *crowd) redispatched(user, turn string, set ...func(*waitingJob)) waitingJob {
+	c.waiting++
+	j := waitingJob{Choice: lua.Choice{PoolID: pair}}
+	j.UserID, j.SessionID, j.TurnID, j.JobID, j.RequestID, j.Dispatch, j.AffinityNodeID = user, "s-"+turn, turn, turn+"-0", "r", 2, "n9"
+	j.Waiter = &lua.NodeWaiter{UserID: user, WorkflowID: "turn:" + turn, LeaseID: j.LeaseID()}
+	for _, f := range set {
+		f(&j)
+	}
+	return j
+}
+
+// dispatch dispatches a job as placement does.
+func (c *crowd) dispatch(j waitingJob) lua.Decision {
+	c.t.Helper()
+	d, err := c.s.DispatchJob(c.t.Context(), j.JobRequest, j.Choice)
+	require.NoError(c.t, err)
+	if d.Code == lua.AssignOK || d.Code == lua.AssignExists || j.Waiter == nil {
+		return d
+	}
+	w := lua.Waiting{NodeWaiter: *j.Waiter, Left: time.Hour, Since: time.UnixMicro(int64(c.waiting)), Again: true}
+	d, err = c.s.JoinWaiting(c.t.Context(), j.Choice, w)
+	require.NoError(c.t, err)
+	if d.Code == lua.AssignWaiting {
+		return d
+	}
+	d, err = c.s.DispatchJob(c.t.Context(), j.JobRequest, j.Choice)
+	require.NoError(c.t, err)
+	return d
+}
+
+// B1, A11: jobs that are dispatched again wait in the room of their pool with its executions: users alternate, whatever their work is,
+// and a job goes ahead of what has entered before it. A node is reserved for a job once, also if the call of its workflow is repeated.
+func TestHandover_JobsAndExecutions_FairOrder(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		ctx := t.Context()
+		c := newCrowd(t, s)
+		register(t, s, spec("n1", slots(1)))
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{}, c.queued("alice", "first")).Code)
+		c.waits("alice", "a1", "a2")
+		c.waits("bob", "b1", "b2")
+		jobs := map[string]waitingJob{"turn:t1": c.redispatched("carol", "t1"), "turn:t2": c.redispatched("carol", "t2")}
+		for _, id := range []string{"turn:t1", "turn:t2"} {
+			require.Equal(t, lua.AssignWaiting, c.dispatch(jobs[id]).Code)
+			require.Equal(t, lua.AssignWaiting, c.dispatch(jobs[id]).Code, "again")
+		}
+		newSegment := c.redispatched("dave", "t3", func(j *waitingJob) { j.Dispatch, j.Waiter = 1, nil })
+		require.Equal(t, lua.AssignFull, c.dispatch(newSegment).Code, "a submitted segment is refused")
+		require.Equal(t, 1, c.position("a1", "alice"), "it counts the jobs")
+		require.Equal(t, 2, c.position("b1", "bob"))
+
+		var order []string
+		lease := executionWaiter("", "first").LeaseID
+		for range 6 {
+			c.handed = nil
+			held, err := s.ReleaseNodeSlot(ctx, "n1", lease)
+			require.NoError(t, err)
+			require.True(t, held)
+			require.Len(t, c.handed, 1)
+			next := c.handed[0]
+			order = append(order, next)
+			lease = executionWaiter("", next).LeaseID
+			if j, ok := jobs[next]; ok {
+				d := c.dispatch(j)
+				require.Equal(t, lua.AssignOK, d.Code, "its workflow finds the node")
+				require.Equal(t, "n1", d.NodeID)
+				require.Equal(t, berth.AffinityMiss, d.Affinity, "the turn's node is another one")
+				again := c.dispatch(j)
+				require.Equal(t, lua.AssignExists, again.Code)
+				require.Equal(t, d.LeaseID, again.LeaseID)
+				job, ok, err := s.FindJob(ctx, j.JobID)
+				require.NoError(t, err)
+				require.True(t, ok)
+				require.Equal(t, "n1", job.Assignment.NodeID)
+				_, ok, err = s.FindLease(ctx, d.LeaseID)
+				require.NoError(t, err)
+				require.False(t, ok, "its lease belongs to the job")
+				require.NoError(t, s.LeaveWaiting(ctx, pair, *j.Waiter), "too late")
+				lease = d.LeaseID
+			}
+		}
+		require.Equal(t, []string{"turn:t1", "a1", "b1", "turn:t2", "a2", "b2"}, order)
+		require.Zero(t, s.Redis().Exists(ctx, s.Keys().WaitingPools()).Val())
+	})
+}
+
+// A11: the generation that failed a job, or an execution, is not handed to it; its node is as soon as it has registered again.
+func TestHandover_FailedNodeReturns_IsHandedOver(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		c := newCrowd(t, s)
+		n1 := register(t, s, spec("n1", slots(1)))
+		failed := []berth.NodeRef{{NodeID: "n1", Generation: n1.Generation}, {NodeID: "n2", Generation: 1}}
+		job := c.redispatched("carol", "t1", func(j *waitingJob) { j.Choice.Failed = failed })
+		require.Equal(t, lua.AssignWaiting, c.dispatch(job).Code)
+		require.Equal(t, lua.AssignWaiting, c.join(lua.Choice{Failed: failed}, c.queued("bob", "b1")).Code)
+		require.NoError(t, s.SweepWaiting(t.Context()))
+		require.Empty(t, c.handed)
+		register(t, s, spec("n1", slots(2), func(n *berth.NodeSpec) { n.Incarnation.PID++ }))
+		require.Equal(t, []string{"turn:t1", "b1"}, c.handed)
+		d := c.dispatch(job)
+		require.Equal(t, lua.AssignOK, d.Code)
+		require.Greater(t, d.Generation, n1.Generation)
+	})
+}
+
+// L12: a reservation that its workflow does not use in time, or that Redis has lost, is not a job's node: the job waits again.
+func TestHandover_ReservationLost_JobWaitsAgain(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		ctx := t.Context()
+		c := newCrowd(t, s)
+		n1 := register(t, s, spec("n1", slots(1)))
+		require.Equal(t, lua.AssignOK, c.join(lua.Choice{}, c.queued("u", "x1")).Code)
+		job := c.redispatched("carol", "t1")
+		require.Equal(t, lua.AssignWaiting, c.dispatch(job).Code)
+		c.waits("bob", "b1")
+		require.Equal(t, []string{"turn:t1"}, c.next("n1", "x1"))
+		require.NoError(t, s.Redis().ZAdd(ctx, s.Keys().NodeSlots("n1"), redis.Z{Score: 1, Member: job.LeaseID()}).Err())
+		require.Equal(t, lua.NodeOK, beat(t, s, "n1", n1.Generation, berth.NodeLoad{}))
+		require.Equal(t, []string{"turn:t1", "b1"}, c.handed, "it expired")
+		require.Equal(t, lua.AssignWaiting, c.dispatch(job).Code)
+		require.Equal(t, []string{"turn:t1"}, c.next("n1", "b1"))
+		require.Equal(t, lua.AssignOK, c.dispatch(job).Code)
 	})
 }

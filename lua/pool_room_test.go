@@ -16,11 +16,13 @@ import (
 	"berth/lua"
 )
 
-// waitingExecution is an execution. It is in one of the steps waits, holds and ended.
+// waitingExecution is an execution, or a job. It is in one of the steps waits, holds and ended.
 type waitingExecution struct {
-	lua.Queued
+	lua.Waiting
 	step     step
+	attempt  int
 	pool     string
+	job      bool // of a turn, which is refused if its first dispatch gets no node; else an execution
 	services []string
 	excluded []string
 	slot     berth.Assignment
@@ -152,13 +154,21 @@ func (d *poolRoom) choice(e *waitingExecution) lua.Choice {
 // place reserves a node for an execution, or lets it wait.
 func (d *poolRoom) place(e *waitingExecution) {
 	e.Left = max(e.deadline.Sub(d.now), time.Millisecond)
-	r, err := d.s.TryAssign(context.Background(), d.choice(e), e.Queued)
+	try := func() (lua.Decision, error) { return d.s.TryAssign(context.Background(), d.choice(e), e.Waiting) }
+	if e.job {
+		try = func() (lua.Decision, error) { return d.dispatch(e) }
+	}
+	r, err := try()
 	d.ok(err)
+	if e.job && e.attempt == 1 && r.Code != lua.AssignOK {
+		e.step = ended
+		return
+	}
 	if r.Code != lua.AssignOK && r.Code != lua.AssignExists {
-		r, err = d.s.JoinWaiting(context.Background(), d.choice(e), e.Queued)
+		r, err = d.s.JoinWaiting(context.Background(), d.choice(e), e.Waiting)
 		d.ok(err)
-		if e.Listed && r.Code == lua.AssignWaiting {
-			r, err = d.s.TryAssign(context.Background(), d.choice(e), e.Queued)
+		if e.Listed && r.Code == lua.AssignWaiting || e.job && r.Code != lua.AssignWaiting {
+			r, err = try()
 			d.ok(err)
 		}
 	}
@@ -167,6 +177,16 @@ func (d *poolRoom) place(e *waitingExecution) {
 		e.step, e.slot, e.lost = holds, r.Assignment, false
 		d.confirm(e)
 	}
+}
+
+// dispatch dispatches a job.
+func (d *poolRoom) dispatch(e *waitingExecution) (lua.Decision, error) {
+	j, c := berth.JobRequest{UserID: e.UserID, RequestID: e.WorkflowID}, d.choice(e)
+	j.SessionID, j.TurnID, j.JobID, j.Dispatch = e.UserID, e.WorkflowID, e.WorkflowID, e.attempt
+	if e.attempt > 1 {
+		c.Waiter = &e.NodeWaiter
+	}
+	return d.s.DispatchJob(context.Background(), j, c)
 }
 
 // confirm holds the slot of an execution for as long as it takes, or restores it.
@@ -184,7 +204,8 @@ func (d *poolRoom) confirm(e *waitingExecution) {
 // again lets the next attempt of an execution, whose slot was lost or whose node failed, reserve a node.
 func (d *poolRoom) again(e *waitingExecution) {
 	d.releaseSlot(e)
-	e.Attempt++
+	e.attempt++
+	e.LeaseID, e.Again = e.WorkflowID+":"+strconv.Itoa(e.attempt), true
 	e.lost = false
 	d.place(e)
 }
@@ -212,10 +233,14 @@ func (d *poolRoom) submit() {
 	d.logf("%d of %s for %s, service %t, until %s", n, user, pool, needs, left)
 	for range n {
 		d.number++
-		e := &waitingExecution{pool: pool, deadline: d.now.Add(left), Queued: lua.Queued{
-			NodeWaiter: lua.NodeWaiter{UserID: user, ExecutionID: "e" + strconv.Itoa(d.number), Attempt: 1},
+		e := &waitingExecution{attempt: 1, pool: pool, deadline: d.now.Add(left), Waiting: lua.Waiting{
+			NodeWaiter: executionWaiter(user, "e"+strconv.Itoa(d.number)),
 			Since:      d.now.Add(time.Duration(d.number)), Listed: strings.Contains(pool, "+"),
 		}}
+		if e.job = !e.Listed && rapid.Bool().Draw(d.t, "job"); e.job {
+			e.WorkflowID = "turn:" + strconv.Itoa(d.number)
+			e.LeaseID = e.WorkflowID + ":1"
+		}
 		if needs {
 			e.services = []string{"gpu"}
 		}

@@ -104,6 +104,7 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.DispatchJobActivity:       turns.DispatchJob,
 			workflows.ConfirmSlotsActivity:      turns.ConfirmSlots,
 			workflows.ReleaseSlotsActivity:      turns.ReleaseSlots,
+			workflows.LeaveWaitingActivity:      turns.LeaveWaiting,
 			workflows.CheckAvailabilityActivity: turns.CheckAvailability,
 			workflows.CheckTemporalActivity:     executions.CheckTemporal,
 			workflows.FinalizeTurnActivity:      turns.FinalizeTurn,

@@ -19,8 +19,6 @@ const (
 	maxBusyAsked = 10 * time.Minute
 	// maxBusy bounds how often busy nodes may return one piece of work.
 	maxBusy = 30
-	// busyPoll is how often a job looks for another node while the only ones are busy.
-	busyPoll = 5 * time.Second
 )
 
 // busyNodes are the nodes that have returned work because they were busy, and are not asked before their times.

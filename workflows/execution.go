@@ -33,16 +33,13 @@ func Execution(ctx workflow.Context, in ExecutionInput) (berth.Execution, error)
 }
 
 type execution struct {
-	in     ExecutionInput
-	state  berth.Execution
-	failed []berth.NodeRef // nodes that failed it and are excluded
-	busy   busyNodes       // that have returned it
-	slots  heldSlots
-	slot   *heldSlot // of the last attempt
-	waits  bool      // in the room of its pool
-	unsure bool      // it may be in the room: the reply to the last attempt was lost
-	cut    bool      // it may be in the room: it was cancelled, or refused, before the reply to the last attempt
-	woken  bool      // by a signal, since the last attempt to get a node
+	in      ExecutionInput
+	state   berth.Execution
+	failed  []berth.NodeRef // nodes that failed it and are excluded
+	busy    busyNodes       // that have returned it
+	slots   heldSlots
+	slot    *heldSlot // of the last attempt
+	waiting nodeWait
 	// readmit: nodes that failed it are eligible where no other node could do the work.
 	readmit bool
 
@@ -80,13 +77,13 @@ func (e *execution) setup(ctx workflow.Context) error {
 	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for workflow.GetSignalChannel(ctx, SignalRestore).Receive(ctx, nil) {
-			e.woken = true // Redis may have lost that it waits
+			e.waiting.woken = true // Redis may have lost that it waits
 			e.slots.restore()
 		}
 	})
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for workflow.GetSignalChannel(ctx, SignalPromoted).Receive(ctx, nil) {
-			e.woken = true
+			e.waiting.woken = true
 		}
 	})
 	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateExecute, e.submit, workflow.UpdateHandlerOptions{

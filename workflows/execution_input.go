@@ -53,12 +53,8 @@ type AssignInput struct {
 	Failed []berth.NodeRef `json:"failed,omitempty"`
 	// Readmit makes them eligible where no other node could do the work.
 	Readmit bool `json:"readmit,omitempty"`
-	// The attempt of the execution, which waits for a node if it gets none; Left at most. Since is when the execution began.
-	UserID  string        `json:"userId"`
-	Key     string        `json:"key"` // of the execution
-	Attempt int           `json:"attempt"`
-	Since   time.Time     `json:"since"`
-	Left    time.Duration `json:"left"`
+	// Wait is how the attempt waits for a node if it gets none.
+	Wait NodeWait `json:"wait"`
 	// Accepted executions also wait while no node is eligible.
 	Accepted bool `json:"accepted,omitempty"`
 }

@@ -12,17 +12,9 @@ import (
 )
 
 const (
-	// minAssignPause and maxAssignPause bound the pause between two attempts to reach Redis.
-	minAssignPause = 200 * time.Millisecond
-	maxAssignPause = 5 * time.Second
 	// excludeFailedFor is how long a node that failed the execution is excluded at least. Then it is eligible again unless
 	// another node could do the work.
 	excludeFailedFor = 10 * time.Second
-	// leaveFor is how long it is tried to remove an execution that no longer waits. It would be removed at its deadline, and a node
-	// that is reserved for it after seconds.
-	leaveFor = time.Minute
-	// leaveCutFor is the same for one that was cancelled or refused before it was known whether it waits.
-	leaveCutFor = 2 * time.Second
 )
 
 // place reserves a slot, and waits for one until the deadline. The first reply decides whether the execution is accepted:
@@ -31,13 +23,11 @@ const (
 func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 	since, pause := workflow.Now(ctx), minAssignPause
 	for {
-		e.woken = false
 		excluded := excludeFailedFor - workflow.Now(ctx).Sub(since)
 		e.readmit = excluded <= 0
 		reply, err := e.assign(ctx)
 		code, accepted := refusalCode(err), e.isAccepted()
-		e.waits, e.unsure = code == berth.CodeNodeFull || code == berth.CodeNoNode && accepted, code == berth.CodeUnavailable && accepted
-		e.cut = code == berth.CodeUnavailable && !accepted || temporal.IsCanceledError(err)
+		waits := e.waiting.ended(err, accepted)
 		if !accepted && e.submission.refusal == nil {
 			e.settle(ctx, reply, err)
 		}
@@ -58,7 +48,7 @@ func (e *execution) place(ctx workflow.Context) (AssignReply, error) {
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			return reply, e.continueAsNew(ctx)
 		}
-		if e.waits && !all {
+		if waits && !all {
 			err, pause = e.wait(ctx, left, excluded), minAssignPause
 		} else {
 			err, pause = workflow.Sleep(ctx, min(pause, left)), min(2*pause, maxAssignPause)
@@ -81,24 +71,15 @@ func (e *execution) wait(ctx workflow.Context, left, excluded time.Duration) err
 		}
 		left = min(left, excluded)
 	}
-	_, err := workflow.AwaitWithTimeout(ctx, left, func() bool { return e.woken })
-	return err
+	return e.waiting.wait(ctx, left)
 }
 
-// leave removes the execution from the room of its pool, also when it is cancelled.
+// leave removes the execution from the room of its pool.
 func (e *execution) leave(ctx workflow.Context) {
-	within := leaveFor
-	switch {
-	case e.waits, e.unsure:
-	case e.cut:
-		within = leaveCutFor // a retry of a refused submission begins when this run has ended
-	default:
-		return
-	}
-	ctx, cancel := workflow.NewDisconnectedContext(ctx)
-	defer cancel()
-	if _, err := untilTime[noResult](ctx, workflow.Now(ctx).Add(within), attemptTimeout, LeaveWaitingActivity, e.assignInput(ctx)); err != nil {
-		workflow.GetLogger(ctx).Warn("waiting execution not removed; it expires", "error", err)
+	if e.isAccepted() {
+		e.waiting.leave(ctx, leaveFor)
+	} else {
+		e.waiting.leave(ctx, leaveRefusedFor)
 	}
 }
 
@@ -148,10 +129,13 @@ func (e *execution) assign(ctx workflow.Context) (AssignReply, error) {
 
 func (e *execution) assignInput(ctx workflow.Context) AssignInput {
 	attempt := len(e.state.Attempts) + 1
+	e.waiting.begin(NodeWait{
+		PoolID: e.in.Where.PoolID, UserID: e.in.UserID, WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID,
+		LeaseID: ExecutionLease(executionKey(ctx), attempt), Since: e.state.StartedAt, Again: attempt > 1, Left: e.left(ctx),
+	})
 	return AssignInput{
 		Where: e.in.Where, Failed: slices.Concat(e.failed, e.busy.now(ctx)), Readmit: e.readmit,
-		UserID: e.in.UserID, Key: executionKey(ctx), Attempt: attempt, Since: e.state.StartedAt, Left: e.left(ctx),
-		Accepted: e.isAccepted(),
+		Wait: e.waiting.NodeWait, Accepted: e.isAccepted(),
 	}
 }
 

@@ -32,7 +32,7 @@ type run struct {
 	saved        []berth.ExecutionRow
 	save         func(n int) error
 	unresponsive []bool // of released, whether the node was unresponsive
-	left         []workflows.AssignInput
+	left         []workflows.NodeWait
 	executed     []berth.ExecuteInput
 	reached      time.Duration // for how long the worker has reached Temporal
 	checks       int
@@ -89,7 +89,7 @@ func newRun(t *testing.T) *run {
 		r.checks++
 		return workflows.Availability{For: r.reached}, nil
 	})
-	register(workflows.LeaveWaitingActivity, func(_ context.Context, in workflows.AssignInput) error {
+	register(workflows.LeaveWaitingActivity, func(_ context.Context, in workflows.NodeWait) error {
 		r.left = append(r.left, in)
 		return nil
 	})
@@ -103,7 +103,7 @@ func newRun(t *testing.T) *run {
 }
 
 func leaseOf(in workflows.AssignInput) string {
-	return fmt.Sprintf("execution:%s:%d", in.Key, in.Attempt)
+	return in.Wait.LeaseID
 }
 
 func (r *run) submit(hash, id string, a *updateResult[workflows.ExecuteReply]) {
@@ -179,7 +179,9 @@ func TestExecution_NodeHasCapacity_RunsOnIt(t *testing.T) { // S8
 	require.Equal(t, berth.StrategyPowerOfTwo, is.Strategy)
 	require.False(t, is.EndedAt.IsZero())
 	require.Equal(t, []workflows.AssignInput{{
-		Where: executionInput().Where, UserID: "alice", Key: "alice:x1", Attempt: 1, Since: is.StartedAt, Left: 10 * time.Minute,
+		Where: executionInput().Where, Wait: workflows.NodeWait{
+			PoolID: "resize", UserID: "alice", WorkflowID: "execution:alice:x1", LeaseID: "execution:alice:x1:1", Since: is.StartedAt, Left: 10 * time.Minute,
+		},
 	}}, r.assigns)
 	require.Len(t, r.confirms, 1)
 	require.Equal(t, time.Minute+10*time.Second, r.confirms[0].Left, "for its timeout and what it takes to begin and end")

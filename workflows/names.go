@@ -68,6 +68,11 @@ func ExecutionKey(ref berth.ExecutionRef) string {
 	return strings.TrimPrefix(WorkflowID(ExecutionPrefix+ref.String()), ExecutionPrefix)
 }
 
+// ExecutionLease is the lease of an execution's attempt, counted from 1.
+func ExecutionLease(key string, attempt int) string {
+	return ExecutionPrefix + key + ":" + strconv.Itoa(attempt)
+}
+
 // ExecutionWorkflowID is the workflow id of the execution with a key.
 func ExecutionWorkflowID(key string) string { return ExecutionPrefix + key }
 
@@ -133,8 +138,8 @@ const (
 
 // Signals.
 const (
-	// SignalPromoted tells a task that the call of a step may be made; its argument is the index of the step. To an execution it
-	// announces a node, without an argument.
+	// SignalPromoted tells a task that the call of a step may be made; its argument is the index of the step. To work that waits for a
+	// node it announces that one is reserved; its argument is the lease.
 	SignalPromoted = "promoted"
 	// SignalRestore makes a workflow restore in Redis what it holds there. It has no argument.
 	SignalRestore = "restore"
@@ -183,18 +188,19 @@ const (
 const (
 	// AssignNodeActivity chooses a node and reserves a slot in one script; one attempt.
 	AssignNodeActivity = "AssignNode"
-	// LeaveWaitingActivity removes an execution that no longer waits for a node; its argument is that of AssignNode.
-	LeaveWaitingActivity = "LeaveWaiting"
 	// SaveExecutionActivity writes the row of an accepted execution; retried until it succeeds.
 	SaveExecutionActivity = "SaveExecution"
 )
 
-// Activities of slots that turns and executions hold; both are local, and retried until they succeed or the slots have expired.
+// Activities of slots that turns and executions hold or wait for; all are local, and retried until they succeed or the slots have
+// expired.
 const (
 	// ConfirmSlotsActivity holds slots for as long as their work may take.
 	ConfirmSlotsActivity = "ConfirmSlots"
 	// ReleaseSlotsActivity releases slots.
 	ReleaseSlotsActivity = "ReleaseSlots"
+	// LeaveWaitingActivity removes work that no longer waits for a node.
+	LeaveWaitingActivity = "LeaveWaiting"
 )
 
 // CheckTemporalActivity returns for how long this worker has reached Temporal; retried for seconds. It is local, of turns and executions.

@@ -65,6 +65,18 @@ func (t *turn) setup(ctx workflow.Context) error {
 	workflow.Go(t.detached, func(ctx workflow.Context) {
 		for workflow.GetSignalChannel(ctx, SignalRestore).Receive(ctx, nil) {
 			t.slots.restore()
+			for _, j := range t.jobs {
+				j.waiting.woken = true // Redis may have lost that it waits
+			}
+		}
+	})
+	workflow.Go(t.detached, func(ctx workflow.Context) {
+		for {
+			var lease string
+			workflow.GetSignalChannel(ctx, SignalPromoted).Receive(ctx, &lease)
+			for _, j := range t.jobs {
+				j.waiting.woken = j.waiting.woken || j.waiting.LeaseID == lease
+			}
 		}
 	})
 	return errors.Join(

@@ -169,44 +169,88 @@ func TestTurn_NodeRejectsSegment_JobIsGivenUpImmediately(t *testing.T) {
 	require.Equal(t, "this segment cannot be translated, on n1: not a language", r.events[1].Message)
 }
 
-func TestTurn_NoCapacity_FailedJobWaits(t *testing.T) {
+// A failed job waits in the room of its pool, without polling: it is dispatched when a node is reserved for it, and is tried again when nodes
+// that failed it are eligible again or Redis has lost its data. It leaves the room when it is given up.
+func TestTurn_NoCapacity_FailedJobWaits(t *testing.T) { // A11, B1
 	t.Parallel()
+	signal := func(name string, arg any) func(*turnTest) {
+		return func(u *turnTest) { u.env.SignalWorkflow(name, arg) }
+	}
+	reserve := signal(workflows.SignalPromoted, "t1-0:2")
+	lost := temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
+	type event struct {
+		at time.Duration
+		do func(*turnTest)
+	}
 	for name, c := range map[string]struct {
-		refusals int64
-		stream   string
+		err    error
+		events []event
+		free   time.Duration   // when a node has capacity; 0: never
+		asked  []time.Duration // when the job asks for a node, after its failure
+		code   berth.Code
+		left   bool // it leaves the room
 	}{
-		"a while": {6, "turn, 0:text 0 by n2, 1:text 1 by n1, done(manual 0/2)"},
-		"forever": {1 << 40, "turn, 0:no_node, 1:text 1 by n1, done(manual 1/2)"},
+		"until a node is reserved":        {refusedWith(berth.CodeNodeFull), []event{{30 * sec, reserve}}, 30 * sec, []time.Duration{0, 2 * sec, 30 * sec}, "", false},
+		"while no node is eligible":       {refusedWith(berth.CodeNoNode), []event{{sec, reserve}}, sec, []time.Duration{0, sec}, "", false},
+		"through a reservation that ends": {refusedWith(berth.CodeNodeFull), []event{{20 * sec, reserve}, {50 * sec, reserve}}, 50 * sec, []time.Duration{0, 2 * sec, 20 * sec, 50 * sec}, "", false},
+		"through another job's":           {refusedWith(berth.CodeNodeFull), []event{{20 * sec, signal(workflows.SignalPromoted, "t1-1:2")}, {50 * sec, reserve}}, 50 * sec, []time.Duration{0, 2 * sec, 50 * sec}, "", false},
+		"through a loss of data":          {refusedWith(berth.CodeNodeFull), []event{{20 * sec, signal(workflows.SignalRestore, nil)}, {50 * sec, reserve}}, 50 * sec, []time.Duration{0, 2 * sec, 20 * sec, 50 * sec}, "", false},
+		"until its deadline":              {refusedWith(berth.CodeNodeFull), nil, 0, []time.Duration{0, 2 * sec}, berth.CodeNoNode, true},
+		"until it is cancelled":           {refusedWith(berth.CodeNodeFull), []event{{50 * sec, func(u *turnTest) { u.env.CancelWorkflow() }}}, 0, []time.Duration{0, 2 * sec}, berth.CodeCancelled, true},
+		"while Redis is unavailable":      {refusedWith(berth.CodeUnavailable), nil, 4 * sec, []time.Duration{0, sec / 5, 3 * sec / 5, 7 * sec / 5, 2 * sec, 26 * sec / 5}, "", false},
+		"after lost replies":              {lost, []event{{9 * sec / 10, func(u *turnTest) { u.env.CancelWorkflow() }}}, 0, []time.Duration{0, sec / 5, 3 * sec / 5}, berth.CodeCancelled, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u := newTurnTest(t)
 			u.in.Timeout = 10 * time.Minute
-			var asked atomic.Int64
+			var failed time.Time
+			var asked []time.Duration
 			decide := u.decide
 			u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
-				if in.Dispatch > 1 && asked.Add(1) <= c.refusals {
-					return berth.Assignment{}, refusedWith([]berth.Code{berth.CodeNodeFull, berth.CodeNoNode, berth.CodeUnavailable}[asked.Load()%3])
+				if in.Dispatch == 1 {
+					require.Nil(t, in.Wait, "a submitted segment is refused")
+					return decide(in)
+				}
+				at := u.env.Now().Sub(failed).Round(100 * time.Millisecond)
+				asked = append(asked, at)
+				require.Equal(t, &workflows.NodeWait{
+					PoolID: in.PoolID, UserID: "alice", WorkflowID: "default-test-workflow-id", LeaseID: "t1-0:2", Again: true,
+					Since: in.Wait.Since, Left: in.Wait.Left,
+				}, in.Wait)
+				require.InDelta(t, 2*time.Minute-at, in.Wait.Left, float64(200*time.Millisecond))
+				if c.free == 0 || at < c.free {
+					return berth.Assignment{}, c.err
 				}
 				return decide(in)
 			}
 			translate := u.translate
 			u.translate = func(node string, in berth.JobInput) (berth.JobOutput, error) {
 				if in.JobID == "t1-0" && in.Dispatch == 1 {
+					failed = u.env.Now()
+					for _, e := range c.events {
+						u.env.RegisterDelayedCallback(func() { e.do(u) }, e.at)
+					}
 					return berth.JobOutput{}, errors.New("gone")
 				}
 				return translate(node, in)
 			}
 			u.submit(0, 0)
-			u.submit(sec, 1)
-			u.finalize(2*sec, berth.FinalizeManual)
+			u.submit(sec/2, 1)
+			u.finalize(sec, berth.FinalizeManual)
 			r := u.run()
 			require.NoError(t, r.err)
-			require.Equal(t, c.stream, r.stream())
-			if c.refusals > 100 {
+			require.Equal(t, c.asked, asked)
+			require.Equal(t, c.left, len(r.left) == 1, "%v", r.left)
+			if c.code == "" {
+				require.Contains(t, r.stream(), "turn, 0:text 0 by n")
+				require.Empty(t, r.left)
+				return
+			}
+			require.Equal(t, fmt.Sprintf("turn, 0:%s, 1:text 1 by n1, done(manual 1/2)", c.code), r.stream())
+			require.Equal(t, "t1-0:2", r.left[0].LeaseID)
+			if c.code == berth.CodeNoNode {
 				require.Equal(t, "no node had capacity for this segment in time; attempt 1 had failed, on n1: gone", r.events[1].Message)
-				// 0.2 + 0.4 + 0.8 + 1.6 s, then every 2 s until two minutes have passed
-				require.InDelta(t, 64, asked.Load(), 3)
 			}
 		})
 	}

@@ -84,6 +84,8 @@ type FinalizeReply struct {
 // DispatchInput is the argument of DispatchJob.
 type DispatchInput struct {
 	berth.JobRequest
+	// Wait is how a job that is dispatched again waits for a node if it gets none; nil for one that does not wait.
+	Wait *NodeWait `json:"wait,omitempty"`
 	// Excluded are generations that failed the job. A node that has registered again since is eligible.
 	Excluded []berth.NodeRef `json:"excluded,omitempty"`
 	// Avoided are generations that did not respond on another job of the turn, or failed this one earlier. They are chosen

@@ -20,9 +20,6 @@ const (
 	// preferOthersFor is how long a job waits for another node before one that failed it is eligible again: it may be the
 	// only one.
 	preferOthersFor = 2 * time.Second
-	// minDispatchPause and maxDispatchPause bound the pause between two attempts to dispatch it again.
-	minDispatchPause = 200 * time.Millisecond
-	maxDispatchPause = 2 * time.Second
 	// acceptTimeout is how long a node may take to accept a job, heartbeatTimeout how long its heartbeats may be missing
 	// while it runs the job.
 	acceptTimeout    = 5 * time.Second
@@ -51,7 +48,8 @@ type job struct {
 	reply    DispatchReply
 	refusal  error
 
-	slot *heldSlot // of the last dispatch
+	slot    *heldSlot // of the last dispatch
+	waiting nodeWait  // for the node of the next one
 }
 
 func (j *job) finished() bool { return j.accepted && !j.Status.CanBecome(berth.JobDone) }
@@ -198,6 +196,14 @@ func (t *turn) decide(ctx workflow.Context, j *job, ends bool) error {
 	}
 	in.EndsTurn, in.AffinityNodeID = ends || t.status != berth.TurnOpen, t.affinity
 	for in.Dispatch = j.Dispatches + 1; ; in.Dispatch++ {
+		if left := j.submittedAt.Add(maxJobWait).Sub(workflow.Now(ctx)); j.accepted && left > 0 {
+			j.waiting.begin(NodeWait{
+				PoolID: j.PoolID, UserID: t.in.UserID, WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID,
+				LeaseID: in.LeaseID(), Since: j.submittedAt, Again: true, Left: left,
+			})
+			wait := j.waiting.NodeWait // the input of a local activity is not copied
+			in.Wait = &wait
+		}
 		a, err := local[berth.Assignment](once(ctx, time.Second, segment(j.Index, in.Dispatch)), DispatchJobActivity, in)
 		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == ErrorExpired && in.Dispatch <= j.Dispatches+maxExpiredDecisions {
 			continue
@@ -242,6 +248,7 @@ func (t *turn) runJob(ctx workflow.Context, j *job) {
 		code := permanentCode(err)
 		if code == "" {
 			code = t.dispatchAgain(ctx, j)
+			j.waiting.leave(ctx, leaveFor)
 		}
 		if code != "" {
 			j.Status, j.Code, j.Message = berth.JobFailed, code, j.failureMessage(code)
@@ -326,46 +333,53 @@ func checkOutput(text *string) (string, error) {
 	}
 }
 
-// dispatchAgain dispatches a failed job, and waits while no node has capacity. Nodes that have not failed it take
-// precedence. It returns the code of the failure if the job is given up, and "" otherwise.
+// dispatchAgain dispatches a failed job, which waits in the room of its pool while no node has capacity. Nodes that have not failed it
+// take precedence. It returns the code of the failure if the job is given up, and "" otherwise.
 func (t *turn) dispatchAgain(ctx workflow.Context, j *job) berth.Code {
 	since, onlyOthers := workflow.Now(ctx), true
-	for pause := minDispatchPause; ; pause = min(2*pause, maxDispatchPause) {
-		left := preferOthersFor - workflow.Now(ctx).Sub(since)
-		if onlyOthers && left <= 0 {
+	for pause, tried := minAssignPause, false; ; {
+		now := workflow.Now(ctx)
+		others, left := preferOthersFor-now.Sub(since), j.submittedAt.Add(maxJobWait).Sub(now)
+		if onlyOthers && others <= 0 {
 			onlyOthers = false
 			t.readmit(j)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return berth.CodeCancelled
-		case j.busy.times > maxBusy, j.busy.last && workflow.Now(ctx).Sub(j.submittedAt) > maxJobWait:
+		case j.busy.times > maxBusy, j.busy.last && left <= 0:
 			return berth.CodeNodeFull
-		case len(j.failed) > maxJobRetries:
+		case len(j.failed) > maxJobRetries, onlyOthers && left <= 0 && tried:
 			return berth.CodeNodeFailed
-		case workflow.Now(ctx).Sub(j.submittedAt) > maxJobWait && pause > minDispatchPause:
-			if j.busy.last {
-				return berth.CodeNodeFull
-			}
-			if onlyOthers {
-				return berth.CodeNodeFailed
-			}
+		case left <= 0 && tried:
 			return berth.CodeNoNode
 		}
-		// Where a node dies, all of its jobs are dispatched again; one workflow task cannot schedule all of them.
-		if t.size.fits(ctx, jobSize(j.text)) && t.decideAgain(ctx, j) == nil {
-			return ""
+		waits := false
+		if t.size.fits(ctx, jobSize(j.text)) { // where a node dies, all of its jobs are dispatched again
+			err := t.decideAgain(ctx, j)
+			tried = true
+			if waits = j.waiting.ended(err, true); err == nil {
+				return ""
+			}
+		} else {
+			j.waiting.woken = false // the next attempt follows in another workflow task
 		}
-		wait := pause
+		if onlyOthers {
+			left = min(left, others)
+		}
 		if busy := j.busy.left(ctx); busy > 0 {
-			wait = min(busy, busyPoll)
-		} else if onlyOthers {
-			wait = min(wait, left)
+			left = min(left, busy)
+		}
+		if waits {
+			pause = minAssignPause
+		} else {
+			if left <= 0 || pause < left {
+				left = pause
+			}
+			pause = min(2*pause, maxAssignPause)
 		}
 		// An error is the cancellation, which the next iteration handles.
-		_ = workflow.NewTimerWithOptions(ctx, wait, workflow.TimerOptions{
-			Summary: "capacity for " + segment(j.Index, j.Dispatches+1),
-		}).Get(ctx, nil)
+		_ = j.waiting.wait(ctx, left)
 	}
 }
 

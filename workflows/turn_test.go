@@ -74,6 +74,7 @@ func newTurnTest(t *testing.T) *turnTest {
 	register(berth.ActivityTranslate, func(context.Context, berth.JobInput) (berth.JobOutput, error) { return berth.JobOutput{}, nil })
 	register(workflows.ConfirmSlotsActivity, (*activities.NodeSlots)(nil).ConfirmSlots)
 	register(workflows.ReleaseSlotsActivity, func(_ context.Context, in workflows.HeldSlots) error { u.calls <- released(in); return nil })
+	register(workflows.LeaveWaitingActivity, func(_ context.Context, in workflows.NodeWait) error { u.calls <- in; return nil })
 	register(workflows.CheckAvailabilityActivity, func(context.Context) (workflows.Availability, error) { return u.available() })
 	register(workflows.CheckTemporalActivity, func(context.Context) (workflows.Availability, error) {
 		return workflows.Availability{For: u.reached}, nil
@@ -253,6 +254,7 @@ type turnEffects struct {
 	finalized    []workflows.TurnRef
 	confirmed    []workflows.HeldSlots
 	released     []string
+	left         []workflows.NodeWait
 	unresponsive []string // those of released whose node was unresponsive
 	timers       int
 }
@@ -285,6 +287,8 @@ func (u *turnTest) run() turnEffects {
 					out.events = append(out.events, ev)
 				}
 			}
+		case workflows.NodeWait:
+			out.left = append(out.left, c)
 		case workflows.TurnRef:
 			out.finalized = append(out.finalized, c)
 		case confirmed:

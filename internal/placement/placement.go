@@ -47,8 +47,17 @@ type Request struct {
 	Readmit bool
 	// Avoided generations are excluded unless no other node can take the work.
 	Avoided []berth.NodeRef
+	// Wait lets the work wait for a node in the room of its pool, which is then refused with CodeNodeFull; nil for work that does not.
+	Wait *Wait
 	// Hold is how long the slot is held unless it is confirmed; 0 means lua.Unconfirmed.
 	Hold time.Duration
+}
+
+// Wait is how work waits that gets no node. It does where all nodes are full or other work waits; accepted work also while no node is
+// eligible, or in a grace.
+type Wait struct {
+	lua.Waiting
+	Accepted bool
 }
 
 // Assign takes a slot under the lease id. Idempotent by lease id while the slot is held. It returns a *berth.Refusal when
@@ -57,35 +66,9 @@ func (p *Placer) Assign(ctx context.Context, leaseID string, r Request) (berth.A
 	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) { return p.scripts.Assign(ctx, leaseID, c) })
 }
 
-// AssignOrWait is Assign for work that can wait: where all nodes are full or other work waits, it enters the room of its pool and
-// returns a *berth.Refusal with CodeNodeFull. Accepted work also waits while no node is eligible, or in a grace.
-func (p *Placer) AssignOrWait(ctx context.Context, r Request, q lua.Queued, accepted bool) (berth.Assignment, error) {
-	select {
-	case <-p.fleet.Ready():
-	case <-ctx.Done():
-		return berth.Assignment{}, ctx.Err()
-	}
-	if r.Readmit && !hasOther(p.fleet.Snapshot(), r) {
-		r.Failed = nil
-	}
-	try := func(c lua.Choice) (lua.Decision, error) { return p.scripts.TryAssign(ctx, c, q) }
-	d, c, err := p.decide(ctx, r, r.Failed, try)
-	if err != nil {
-		return berth.Assignment{}, err
-	}
-	if d.Code == lua.AssignFull || d.Code == lua.AssignWaiting || accepted && (d.Code == lua.AssignNone || d.Code == lua.GuardGrace) {
-		entered, err := p.enter(ctx, r, q)
-		if err != nil {
-			return berth.Assignment{}, err
-		}
-		if entered.Code == lua.AssignOK || entered.Code == lua.AssignExists || d.Code != lua.AssignFull && d.Code != lua.AssignNone {
-			d = entered
-		}
-	}
-	if err := refusal(d, c, p.fleet.Snapshot()); err != nil {
-		return berth.Assignment{}, err
-	}
-	return d.Assignment, nil
+// AssignOrWait is Assign for work that can wait, under the lease id of r.Wait.
+func (p *Placer) AssignOrWait(ctx context.Context, r Request) (berth.Assignment, error) {
+	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) { return p.scripts.TryAssign(ctx, c, r.Wait.Waiting) })
 }
 
 // hasOther reports whether a node that has not failed the work could do it, now or when it has a free slot.
@@ -94,7 +77,7 @@ func hasOther(now *fleet.Snapshot, r Request) bool {
 	c := choice(now, pool, r, r.Failed)
 	return slices.ContainsFunc(now.Matching(pool), func(id string) bool {
 		n := now.Nodes[id]
-		if n.Excluded != "" && n.Excluded != berth.ExcludeFull || slices.Contains(c.Excluded, id) {
+		if n.Excluded != "" && n.Excluded != berth.ExcludeFull || c.Excludes(id, n.Generation) {
 			return false
 		}
 		return !slices.ContainsFunc(slices.Concat(c.Services, c.Needed, c.Named), func(service string) bool {
@@ -105,26 +88,52 @@ func hasOther(now *fleet.Snapshot, r Request) bool {
 	})
 }
 
-// enter lets work wait, unless it gets a node that has become free in the meantime.
-func (p *Placer) enter(ctx context.Context, r Request, q lua.Queued) (lua.Decision, error) {
+// wait lets work wait that the script has refused, unless it gets a node that has become free in the meantime: the script finds it then.
+func (p *Placer) wait(ctx context.Context, r Request, refused lua.Decision, run script) (lua.Decision, error) {
 	now := p.fleet.Snapshot()
-	pool := r.pool(now)
-	q.Listed = isListed(now, pool)
-	d, err := p.scripts.JoinWaiting(ctx, choice(now, pool, r, r.Failed), q)
-	if err != nil || d.Code != lua.AssignWaiting || !q.Listed {
+	pool, w := r.pool(now), r.Wait.Waiting
+	w.Listed = isListed(now, pool)
+	d, err := p.scripts.JoinWaiting(ctx, choice(now, pool, r, r.Failed), w)
+	if err == nil && d.Code == lua.AssignWaiting && w.Listed {
+		var again lua.Decision
+		again, _, err = p.decide(ctx, r, r.Failed, func(c lua.Choice) (lua.Decision, error) { return p.scripts.TryAssign(ctx, c, w) })
+		if again.Code == lua.AssignOK || again.Code == lua.AssignExists {
+			d = again
+		}
+	}
+	switch {
+	case err != nil:
 		return d, err
+	case d.Code == lua.AssignOK || d.Code == lua.AssignExists:
+		return run(choice(now, pool, r, r.Failed))
+	case refused.Code == lua.AssignFull || refused.Code == lua.AssignNone:
+		return refused, nil
+	default:
+		return d, nil
 	}
-	again, _, err := p.decide(ctx, r, r.Failed, func(c lua.Choice) (lua.Decision, error) { return p.scripts.TryAssign(ctx, c, q) })
-	if err != nil || again.Code == lua.AssignOK || again.Code == lua.AssignExists {
-		return again, err
+}
+
+// waits reports whether work waits that was refused with a code.
+func (r Request) waits(code string) bool {
+	switch code {
+	case lua.AssignFull, lua.AssignWaiting:
+		return r.Wait != nil
+	case lua.AssignNone, lua.GuardGrace:
+		return r.Wait != nil && r.Wait.Accepted
+	default:
+		return false
 	}
-	return d, nil
 }
 
 // Dispatch takes a slot for a job, on the node of its turn if that can take it. Idempotent by session, request and dispatch
 // number. It returns a *berth.Refusal when no slot can be taken now, and CodeTurnFinalized when the turn takes no more jobs.
 func (p *Placer) Dispatch(ctx context.Context, j berth.JobRequest, r Request) (berth.Assignment, error) {
-	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) { return p.scripts.DispatchJob(ctx, j, c) })
+	return p.place(ctx, r, func(c lua.Choice) (lua.Decision, error) {
+		if r.Wait != nil {
+			c.Waiter = &r.Wait.NodeWaiter
+		}
+		return p.scripts.DispatchJob(ctx, j, c)
+	})
 }
 
 // script takes a slot according to a choice, or reports why it took none.
@@ -136,9 +145,15 @@ func (p *Placer) place(ctx context.Context, r Request, run script) (berth.Assign
 	case <-ctx.Done():
 		return berth.Assignment{}, ctx.Err()
 	}
+	if r.Readmit && !hasOther(p.fleet.Snapshot(), r) {
+		r.Failed = nil
+	}
 	d, c, err := p.decide(ctx, r, slices.Concat(r.Failed, r.Avoided), run)
 	if err == nil && len(r.Avoided) > 0 && (d.Code == lua.AssignFull || d.Code == lua.AssignNone) {
 		d, c, err = p.decide(ctx, r, r.Failed, run)
+	}
+	if err == nil && r.waits(d.Code) {
+		d, err = p.wait(ctx, r, d, run)
 	}
 	if err != nil {
 		return berth.Assignment{}, err
@@ -204,8 +219,8 @@ func choice(now *fleet.Snapshot, pool berth.Pool, r Request, excluded []berth.No
 	c := lua.Choice{
 		PoolID: pool.ID, Required: pool.Capabilities, Strategy: cmp.Or(r.Strategy, pool.Strategy),
 		Services: services(pool.Capabilities), Needed: now.Services.Of(pool.Capabilities),
-		Excluded: slices.Concat(r.Excluded, current(now, excluded)),
-		Own:      r.Own, OwnZone: r.OwnZone, OwnHost: r.OwnHost, Hold: r.Hold,
+		Excluded: r.Excluded, Failed: excluded,
+		Own: r.Own, OwnZone: r.OwnZone, OwnHost: r.OwnHost, Hold: r.Hold,
 	}
 	if c.Strategy == "" && len(r.Capabilities) > 0 {
 		c.Strategy = berth.StrategyCapability
@@ -232,17 +247,6 @@ func services(capabilities []string) []string {
 		out = append(out, c)
 		if kind, _, ok := strings.Cut(c, ":"); ok {
 			out = append(out, kind)
-		}
-	}
-	return out
-}
-
-// current returns the ids of the nodes that have not registered again since the given generations.
-func current(now *fleet.Snapshot, generations []berth.NodeRef) []string {
-	var out []string
-	for _, g := range generations {
-		if now.Nodes[g.NodeID].Generation <= g.Generation && !slices.Contains(out, g.NodeID) {
-			out = append(out, g.NodeID)
 		}
 	}
 	return out

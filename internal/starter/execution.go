@@ -50,9 +50,9 @@ func (s *Starter) SubmitExecution(
 	return reply, err == nil && reply.SubmissionID != submission, err
 }
 
-// SignalHandover tells the workflow of an execution that a node is reserved for it. It returns false if the execution has ended.
+// SignalHandover tells the workflow of work that waited that a node is reserved for it. It returns false if the workflow has ended.
 func (s *Starter) SignalHandover(ctx context.Context, w lua.NodeWaiter) (running bool, err error) {
-	return s.signal(ctx, workflows.ExecutionWorkflowID(w.ExecutionID), workflows.SignalPromoted, nil)
+	return s.signal(ctx, w.WorkflowID, workflows.SignalPromoted, w.LeaseID)
 }
 
 // GetExecution returns the execution with a key, for as long as Temporal keeps its workflow; CodeNotFound when there is none. One whose

@@ -1,4 +1,4 @@
-// Package waiting lets tasks wait for a model, and executions for a node, in their workflows. Rooms in Redis order them; see the
+// Package waiting lets tasks wait for a model, and other work for a node, in their workflows. Rooms in Redis order them; see the
 // includes model_waiters and handover of package lua. Workflows that may continue are signalled by the process whose call to Redis
 // promoted them, and by any other if that one does not.
 package waiting
@@ -32,12 +32,12 @@ type Options struct {
 	Limits func(model string) lua.ModelLimits
 	// Signal tells the workflow of a waiter that its call may be made. It returns false if the workflow has ended.
 	Signal func(ctx context.Context, e lua.ModelWaiter) (running bool, err error)
-	// SignalHandover tells the workflow of an execution that a node is reserved for it. It returns false if the workflow has ended.
+	// SignalHandover tells the workflow of work that a node is reserved for it. It returns false if the workflow has ended.
 	SignalHandover func(ctx context.Context, w lua.NodeWaiter) (running bool, err error)
 	Logger         *slog.Logger
 }
 
-// Room is one process's access to the tasks and executions that wait.
+// Room is one process's access to the work that waits.
 type Room struct {
 	scripts  *lua.Scripts
 	opts     Options
@@ -110,11 +110,11 @@ func (r *Room) sweep(ctx context.Context) {
 		r.opts.Logger.DebugContext(ctx, "waiting tasks not swept; retrying", "error", err)
 	}
 	if err := r.scripts.SweepWaiting(ctx); err != nil {
-		r.opts.Logger.DebugContext(ctx, "waiting executions not swept; retrying", "error", err)
+		r.opts.Logger.DebugContext(ctx, "waiting work not swept; retrying", "error", err)
 	}
 }
 
-// announce signals the workflows of executions for which nodes are reserved, and records it. A sweep returns those that failed.
+// announce signals the workflows of work for which nodes are reserved, and records it. A sweep returns those that failed.
 func (r *Room) announce(ctx context.Context, waiters []string) {
 	running, errs := signalAll(ctx, waiters, func(ctx context.Context, id string) (bool, error) {
 		w, err := lua.ParseNodeWaiter(id)
@@ -127,7 +127,7 @@ func (r *Room) announce(ctx context.Context, waiters []string) {
 	for i, id := range waiters {
 		switch {
 		case errs[i] != nil:
-			r.opts.Logger.WarnContext(ctx, "execution not signalled that a node is reserved; retrying", "waiter", id, "error", errs[i])
+			r.opts.Logger.WarnContext(ctx, "work not signalled that a node is reserved; retrying", "waiter", id, "error", errs[i])
 		case running[i]:
 			signalled = append(signalled, id)
 		default:

@@ -8,7 +8,9 @@ else
   if brief then
     local out
 -- include brief
-    if out ~= '' then
+    if excluded ~= '' and string.find(excluded, '\n' .. id .. '\1' .. generation .. '\n', 1, true) then
+      reason = 'excluded'
+    elseif out ~= '' then
       reason = out
     else
       leases = redis.call('ZCOUNT', stem .. 'node:slots:' .. id, whole(now + 1), '+inf')
