@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"errors"
 	"strings"
 	"syscall"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -105,4 +107,32 @@ func TestTurn_AllProcessesKilled_Completes(t *testing.T) { // X7, P2
 	s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
 	s.noSlots("a")
 	s.saveHistory("turn-everything-killed", workflows.TurnWorkflowID(first.TurnID))
+}
+
+// A job whose node failed waits for another one in the room of its pool. No worker runs while a node becomes free: the job gets it when
+// one is back.
+func TestTurn_WorkerDiesWhileJobWaits_Continues(t *testing.T) { // A11, P2
+	t.Parallel()
+	s := newStack(t, with("TURN_TIMEOUT_MS=60000"))
+	only := s.testNode("a", 1)
+	only.held.Store(true)
+	c := s.session("alice", "s1")
+	first := c.submit("", 0, berth.FinalizeManual)
+	job := only.next(s)
+	operator := s.user("op", "operator")
+	_, err := operator.CordonNode(t.Context(), "a")
+	require.NoError(t, err)
+	job.answer <- errors.New("out of memory")
+	waiting := lua.Keys{}.PoolWaiting(s.pair())
+	s.eventually("the job to wait", func() bool { return s.redis().ZCard(t.Context(), waiting).Val() == 1 })
+	s.worker.kill()
+	_, err = operator.UncordonNode(t.Context(), "a")
+	require.NoError(t, err)
+	s.worker = s.startWorker()
+	only.next(s).answer <- nil
+	require.Equal(t, "turn, 0:text 0, done(manual 0/1)", c.await(first.TurnID, berth.EventDone))
+	require.Equal(t, 2, c.turn(first.TurnID).Jobs[0].Dispatches)
+	s.eventually("nothing to wait", func() bool { return s.redis().ZCard(t.Context(), waiting).Val() == 0 })
+	s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
+	s.noSlots("a")
 }
