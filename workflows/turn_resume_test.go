@@ -31,9 +31,14 @@ func TestTurn_ManyRefusals_ContinuesAsNewAndEnds(t *testing.T) { // A6, A8
 	u.env.RegisterDelayedCallback(func() { full = true }, 2*sec)
 	const refusals = 250 // while segment 2 runs, which delays the next run
 	var refused []*jobResult
-	for i := range refusals {
-		refused = append(refused, u.submit(3*sec+time.Duration(i)*10*time.Millisecond, 1))
+	var retry func()
+	retry = func() { // the client has received the refusal; a retry before that would share its outcome
+		if len(refused) < refusals {
+			refused = append(refused, u.submit(10*time.Millisecond, 1))
+			refused[len(refused)-1].then = retry
+		}
 	}
+	u.env.RegisterDelayedCallback(retry, 3*sec)
 	r := u.run()
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, r.err, &next)

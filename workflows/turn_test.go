@@ -151,11 +151,26 @@ type jobResult struct {
 	reply    any
 	err      error
 	done     bool
+	then     func() // called with the outcome, unless nil
 }
 
-func (a *jobResult) Accept()                   {}
-func (a *jobResult) Reject(err error)          { a.rejected = err }
-func (a *jobResult) Complete(v any, err error) { a.reply, a.err, a.done = v, err, true }
+func (a *jobResult) Accept() {}
+
+func (a *jobResult) Reject(err error) {
+	a.rejected = err
+	a.next()
+}
+
+func (a *jobResult) Complete(v any, err error) {
+	a.reply, a.err, a.done = v, err, true
+	a.next()
+}
+
+func (a *jobResult) next() {
+	if a.then != nil {
+		a.then()
+	}
+}
 
 func (a *jobResult) code() berth.Code {
 	err := a.err
