@@ -4,30 +4,13 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"time"
 
 	"berth"
 	"berth/internal/ledger"
 )
 
-// AccountView is a user's account.
-type AccountView struct {
-	UserID  string     `json:"userId"`
-	Tier    berth.Tier `json:"tier" doc:"paid if the credits suffice for at least one template"`
-	Credits int64      `json:"credits"`
-}
-
-type entryView struct {
-	ID     int64            `json:"entryId"`
-	Kind   ledger.EntryKind `json:"kind" doc:"grant and correction by operators; charge and refund of a task; carried: the sum of entries that are no longer stored"`
-	Amount int64            `json:"amount" doc:"Negative for charges"`
-	TaskID string           `json:"taskId,omitempty"`
-	Reason string           `json:"reason,omitempty"`
-	At     time.Time        `json:"at"`
-}
-
 func viewEntry(e ledger.Entry) entryView {
-	return entryView{ID: e.ID, Kind: e.Kind, Amount: e.Amount, TaskID: e.TaskID, Reason: e.Reason, At: e.At}
+	return entryView{EntryID: e.ID, Kind: string(e.Kind), Amount: e.Amount, TaskID: e.TaskID, Reason: e.Reason, At: e.At}
 }
 
 type entriesOutputBody struct {

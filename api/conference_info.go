@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"berth"
+	"berth/client"
 	"berth/internal/ledger"
 	"berth/lua"
 	"berth/workflows"
@@ -111,7 +112,7 @@ func (s *server) putConferenceInfo(ctx context.Context, in *infoInput) (*infoOut
 	return &infoOutputBody{E164: in.E164, Epoch: info.Epoch}, nil
 }
 
-func (s *server) getConferenceInfo(ctx context.Context, in *readInfoInput) (*conferenceInfo, error) {
+func (s *server) getConferenceInfo(ctx context.Context, in *readInfoInput) (*client.ConferenceInfo, error) {
 	if err := cmp.Or(berth.ValidE164("e164", in.E164), berth.ValidID("nodeId", in.NodeID)); err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (s *server) getConferenceInfo(ctx context.Context, in *readInfoInput) (*con
 	case row.NodeID != in.NodeID || row.Generation != in.Generation || row.Epoch != in.Epoch:
 		return nil, errNotOwner
 	}
-	info := &conferenceInfo{}
+	info := &client.ConferenceInfo{}
 	info.Basic, info.Live, _, err = s.Scripts.ConferenceInfo(ctx, in.E164)
 	return info, fromRedis(err)
 }
@@ -204,10 +205,10 @@ func (s *server) logStale(ctx context.Context, e164 string, info berth.Conferenc
 
 // readInfo returns the data proxy's information about a conference, but not that of another conference of the number.
 // stale reports that Redis is unavailable.
-func (s *server) readInfo(ctx context.Context, c berth.Conference) (info *conferenceInfo, stale bool, err error) {
+func (s *server) readInfo(ctx context.Context, c berth.Conference) (info *client.ConferenceInfo, stale bool, err error) {
 	row, ok, err := s.Scripts.ConferenceRow(ctx, c.E164)
 	if err == nil && ok && row.ConferenceID == c.ID {
-		info = &conferenceInfo{}
+		info = &client.ConferenceInfo{}
 		info.Basic, info.Live, ok, err = s.Scripts.ConferenceInfo(ctx, c.E164)
 		if !ok {
 			info = nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/client"
 	"berth/internal/ledger"
 	"berth/workflows"
 )
@@ -25,14 +26,6 @@ type createConferenceOutput struct {
 	Body     ConferenceView
 }
 
-// ConferenceView is a conference in a response.
-type ConferenceView struct {
-	berth.Conference
-	Replay    bool          `json:"replay,omitempty" doc:"An earlier request created it"`
-	EventsURL string        `json:"eventsUrl" doc:"Its events, as Server-Sent Events"`
-	Links     workflowLinks `json:"links"`
-}
-
 type conferenceInput struct {
 	E164         string `path:"e164" doc:"The number without the plus"`
 	ConferenceID string `query:"conferenceId" maxLength:"128" doc:"An earlier conference of the number; default: the last"`
@@ -45,18 +38,6 @@ type releaseConferenceInput struct {
 type conferenceOutput struct {
 	Status int
 	Body   ConferenceView
-}
-
-type getConferenceOutputBody struct {
-	ConferenceView
-	Info  *conferenceInfo `json:"info,omitempty" doc:"Information from the data proxy; absent when there is none"`
-	Stale bool            `json:"stale" doc:"Redis is unavailable: the stored conference without its information"`
-}
-
-// conferenceInfo is the data proxy's information about a conference.
-type conferenceInfo struct {
-	Basic json.RawMessage `json:"basic,omitempty" doc:"Kept across a change of unit"`
-	Live  json.RawMessage `json:"live,omitempty" doc:"Last reported by its unit"`
 }
 
 type conferencesInput struct {
@@ -193,7 +174,7 @@ func (s *server) getConference(ctx context.Context, in *conferenceInput) (*getCo
 	if err != nil {
 		return nil, err
 	}
-	out := &getConferenceOutputBody{ConferenceView: s.viewConference(c)}
+	out := &getConferenceOutputBody{Conference: client.Conference(s.viewConference(c))}
 	if !c.Status.Final() {
 		out.Info, out.Stale, err = s.readInfo(ctx, c)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"berth"
+	"berth/client"
 	"berth/lua"
 	"berth/workflows"
 )
@@ -26,8 +27,8 @@ type executeOutput struct {
 
 type executionView struct {
 	berth.Execution
-	Position *int          `json:"position,omitempty" doc:"While the execution waits: an estimate of how many others of its pool get a node before it." example:"3"`
-	Links    workflowLinks `json:"links"`
+	Position *int                 `json:"position,omitempty" doc:"While the execution waits: an estimate of how many others of its pool get a node before it." example:"3"`
+	Links    client.WorkflowLinks `json:"links"`
 }
 
 func (s *server) executionRoutes() {

@@ -133,7 +133,7 @@ type turnsOutputBody struct {
 
 type listedTurn struct {
 	starter.TurnRun
-	Links workflowLinks `json:"links"`
+	Links client.WorkflowLinks `json:"links"`
 }
 
 type dispatchesOutputBody struct {

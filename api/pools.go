@@ -11,28 +11,10 @@ import (
 	"time"
 
 	"berth"
+	"berth/client"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 )
-
-// poolView is a pool: its definition, which is what PUT takes, and its state.
-type poolView struct {
-	PoolID       string         `json:"poolId,omitempty" readOnly:"true"`
-	Kind         berth.NodeKind `json:"kind,omitempty" doc:"Restricts the pool to nodes of this kind"`
-	Capabilities []string       `json:"capabilities,omitempty" doc:"Capabilities that every node of the pool has"`
-	Zone         string         `json:"zone,omitempty" doc:"Restricts the pool to nodes of this zone"`
-	Strategy     berth.Strategy `json:"strategy,omitempty" doc:"How a node of the pool is chosen. Default: assignmentStrategy of the fleet configuration"`
-	GPUWeight    *float64       `json:"gpuWeight,omitempty" doc:"Weight of GPU usage in the load of the pool's nodes, relative to CPU usage. Of a node in several pools with a weight the largest applies. Default: gpuWeight of the fleet configuration"`
-	Tenants      []string       `json:"tenants,omitempty" maxItems:"1000" doc:"Tenants that may use the pool. Default: every caller. Nodes of the pool that also belong to another one can be used through that"`
-
-	Defined     bool                   `json:"defined" readOnly:"true" doc:"False for the implicit pool of a capability"`
-	Members     int                    `json:"members" readOnly:"true"`
-	Counts      *berth.PoolCounts      `json:"counts,omitempty" readOnly:"true" doc:"Number of members that can be chosen, and of those that are excluded, by reason"`
-	Missing     []string               `json:"missing,omitempty" readOnly:"true" doc:"Capabilities of the pool that no registered node has"`
-	StrategyNow berth.Strategy         `json:"strategyNow,omitempty" readOnly:"true" doc:"The current strategy; for a dynamic pool the one it is switched to. Absent: load-balanced in small pools, power-of-two in large ones"`
-	Switches    []berth.StrategySwitch `json:"switches,omitempty" readOnly:"true" doc:"Last strategy switches of a dynamic pool, newest first"`
-	Stale       bool                   `json:"stale" readOnly:"true" doc:"Redis is unavailable: this is the last known state of the pool"`
-}
 
 type poolInput struct {
 	ID string `path:"id" doc:"Pool id; a slash in it must be escaped"`
@@ -194,8 +176,10 @@ func viewPool(p berth.Pool, defined bool, counts berth.PoolCounts) poolView {
 		counts.Excluded = map[berth.ExcludeReason]int{}
 	}
 	v := poolView{
-		PoolID: p.ID, Kind: p.Kind, Capabilities: slices.Concat([]string{}, p.Capabilities), Zone: p.Zone, Strategy: p.Strategy,
-		GPUWeight: p.GPUWeight, Tenants: p.Tenants, Defined: defined, Members: counts.Free, Counts: &counts,
+		PoolID: p.ID, Defined: defined, Members: counts.Free, Counts: &counts, PoolSpec: client.PoolSpec{
+			Kind: p.Kind, Capabilities: slices.Concat([]string{}, p.Capabilities), Zone: p.Zone, Strategy: p.Strategy,
+			GPUWeight: p.GPUWeight, Tenants: p.Tenants,
+		},
 	}
 	for _, n := range counts.Excluded {
 		v.Members += n

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -22,58 +21,6 @@ import (
 	"berth/lua"
 	"berth/workflows"
 )
-
-// taskView is a task as its owner sees it.
-type taskView struct {
-	UserID string `json:"userId" doc:"Owner of the task"`
-	berth.TaskRequest
-	Status    berth.TaskStatus `json:"status"`
-	Steps     []stepView       `json:"steps" doc:"The chain of model calls, in order"`
-	StepIndex int              `json:"stepIndex" doc:"Index of the current step"`
-	// Waiting is where the call of the current step waits.
-	Waiting    *client.Waiting `json:"waiting,omitempty" doc:"The current step waits for its model, and how long; absent while its call runs, or where that is not known"`
-	Downgraded bool            `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
-	Text       string          `json:"text,omitempty" doc:"The answer of a stream task"`
-	Result     json.RawMessage `json:"result,omitempty" doc:"The answer of a batch task; for a match the points found"`
-	Error      *taskError      `json:"error,omitempty"`
-	Simulated  bool            `json:"simulated,omitempty" doc:"The local simulator served at least one step"`
-	Usage      berth.Usage     `json:"usage"`
-	// FinishReason is why the model stopped.
-	FinishReason    string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer of any step"`
-	PromptTruncated bool   `json:"promptTruncated,omitempty" doc:"The provider of a step read only a part of its prompt, by its own count of tokens"`
-	// PollAfterMs shortens as the end nears: with each step, and with the estimate of the wait. Absent once the task is final.
-	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
-	Links       taskLinks `json:"links"`
-	CreatedAt   time.Time `json:"createdAt"`
-	UpdatedAt   time.Time `json:"updatedAt"`
-	DeadlineAt  time.Time `json:"deadlineAt"`
-	EndedAt     time.Time `json:"endedAt,omitzero"`
-
-	ContentErased bool `json:"contentErased,omitempty" doc:"The texts of the task were erased: it has neither text nor result any more"`
-}
-
-type stepView struct {
-	Name  berth.StepName `json:"name"`
-	Mode  berth.Mode     `json:"mode"`
-	Queue berth.Queue    `json:"queue"`
-	Model string         `json:"model"`
-	State string         `json:"state" enum:"waiting,current,done,failed,cancelled"`
-	// OutputAssetID and Provider are known once the step is recorded; lists leave them out.
-	OutputAssetID string `json:"outputAssetId,omitempty" doc:"Asset that the step stored, see /v1/assets/{id}; absent once it is erased"`
-	Provider      string `json:"provider,omitempty" doc:"Provider that answered"`
-	FinishReason  string `json:"finishReason,omitempty" doc:"Why the model stopped in this step"`
-}
-
-type taskError struct {
-	Code    berth.Code `json:"code"`
-	Message string     `json:"message"`
-}
-
-type taskLinks struct {
-	Self     string `json:"self"`
-	Events   string `json:"events"`
-	Temporal string `json:"temporal,omitempty" doc:"The run in the Temporal UI"`
-}
 
 type taskInput struct {
 	ID     string `path:"id" pattern:"^[A-Za-z0-9_.@-]{1,128}$"`
@@ -300,9 +247,9 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, 
 
 func (s *server) view(t berth.Task) taskView {
 	v := taskView{
-		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]stepView, 0, len(t.Steps)), StepIndex: t.StepIndex,
+		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]client.TaskStep, 0, len(t.Steps)), StepIndex: t.StepIndex,
 		Usage: t.Usage, FinishReason: t.FinishReason, PromptTruncated: t.PromptTruncated, Simulated: t.Simulated, PollAfterMs: milliseconds(pollAfter(t, client.Waiting{})),
-		Links: taskLinks{
+		Links: client.TaskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,
 		},
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
@@ -312,10 +259,10 @@ func (s *server) view(t berth.Task) taskView {
 		v.Variables = map[string]string{}
 	}
 	if t.ErrorCode != "" {
-		v.Error = &taskError{Code: t.ErrorCode, Message: t.ErrorMessage}
+		v.Error = &client.TaskError{Code: t.ErrorCode, Message: t.ErrorMessage}
 	}
 	for i, st := range t.Steps {
-		v.Steps = append(v.Steps, stepView{
+		v.Steps = append(v.Steps, client.TaskStep{
 			Name: st.Name, Mode: st.Mode, Queue: st.Queue, Model: st.Model, State: stepState(t, i),
 		})
 	}
@@ -382,11 +329,11 @@ func waitSteps(w client.Waiting) int {
 }
 
 // links returns the links to a workflow, none without the address of the Temporal UI.
-func (s *server) links(workflowID string) workflowLinks {
+func (s *server) links(workflowID string) client.WorkflowLinks {
 	if s.Config.TemporalUIURL == "" {
-		return workflowLinks{}
+		return client.WorkflowLinks{}
 	}
-	return workflowLinks{Temporal: strings.TrimRight(s.Config.TemporalUIURL, "/") + "/namespaces/" +
+	return client.WorkflowLinks{Temporal: strings.TrimRight(s.Config.TemporalUIURL, "/") + "/namespaces/" +
 		url.PathEscape(s.Config.TemporalNamespace) + "/workflows/" + url.PathEscape(workflowID)}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"berth"
+	"berth/client"
 	"berth/internal/starter"
 	"berth/workflows"
 )
@@ -36,12 +37,7 @@ type idInput struct {
 
 type turnView struct {
 	berth.Turn
-	Links workflowLinks `json:"links"`
-}
-
-// workflowLinks are the links to a workflow.
-type workflowLinks struct {
-	Temporal string `json:"temporal,omitempty" doc:"The run in the Temporal UI"`
+	Links client.WorkflowLinks `json:"links"`
 }
 
 func (s *server) turnRoutes() {

@@ -13,17 +13,17 @@ import (
 // Account is a user's balance, with the tier of the user's next task.
 type Account struct {
 	UserID  string     `json:"userId"`
-	Tier    berth.Tier `json:"tier"`
+	Tier    berth.Tier `json:"tier" doc:"paid if the credits suffice for at least one template"`
 	Credits int64      `json:"credits"`
 }
 
 // CreditEntry is one change of an account.
 type CreditEntry struct {
 	EntryID int64     `json:"entryId"`
-	Kind    string    `json:"kind"`
-	Amount  int64     `json:"amount"`
-	TaskID  string    `json:"taskId"`
-	Reason  string    `json:"reason"`
+	Kind    string    `json:"kind" doc:"grant and correction by operators; charge and refund of a task; carried: the sum of entries that are no longer stored"`
+	Amount  int64     `json:"amount" doc:"Negative for charges"`
+	TaskID  string    `json:"taskId,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
 	At      time.Time `json:"at"`
 }
 

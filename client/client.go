@@ -136,28 +136,59 @@ type Waiting struct {
 	Paused     bool `json:"paused,omitempty" doc:"The model is paused: no call begins until it is resumed"`
 }
 
-// Task is the response to GET /v1/tasks/{id}.
+// Task is a task as its owner sees it. Lists leave out the results.
 type Task struct {
-	TaskID    string           `json:"taskId"`
+	UserID string `json:"userId" doc:"Owner of the task"`
+	berth.TaskRequest
 	Status    berth.TaskStatus `json:"status"`
-	Template  berth.Template   `json:"template"`
-	Tier      berth.Tier       `json:"tier"`
-	CreatedAt time.Time        `json:"createdAt"`
-	Text      string           `json:"text"`
-	Result    json.RawMessage  `json:"result"`
-	// FinishReason is why the model stopped: berth.FinishLength when a token limit truncated the answer.
-	FinishReason string `json:"finishReason"`
-	// PromptTruncated: the provider of a step read only a part of its prompt.
-	PromptTruncated bool     `json:"promptTruncated"`
-	PollAfterMs     int      `json:"pollAfterMs"`
-	Waiting         *Waiting `json:"waiting"`
-	Error           *struct {
-		Code    berth.Code `json:"code"`
-		Message string     `json:"message"`
-	} `json:"error"`
-	Links struct {
-		Temporal string `json:"temporal"`
-	} `json:"links"`
+	Steps     []TaskStep       `json:"steps" doc:"The chain of model calls, in order"`
+	StepIndex int              `json:"stepIndex" doc:"Index of the current step"`
+	// Waiting is where the call of the current step waits.
+	Waiting    *Waiting        `json:"waiting,omitempty" doc:"The current step waits for its model, and how long; absent while its call runs, or where that is not known"`
+	Downgraded bool            `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
+	Text       string          `json:"text,omitempty" doc:"The answer of a stream task"`
+	Result     json.RawMessage `json:"result,omitempty" doc:"The answer of a batch task; for a match the points found"`
+	Error      *TaskError      `json:"error,omitempty"`
+	Simulated  bool            `json:"simulated,omitempty" doc:"The local simulator served at least one step"`
+	Usage      berth.Usage     `json:"usage"`
+	// FinishReason is why the model stopped.
+	FinishReason    string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer of any step"`
+	PromptTruncated bool   `json:"promptTruncated,omitempty" doc:"The provider of a step read only a part of its prompt, by its own count of tokens"`
+	// PollAfterMs shortens as the end nears: with each step, and with the estimate of the wait. Absent once the task is final.
+	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
+	Links       TaskLinks `json:"links"`
+	CreatedAt   time.Time `json:"createdAt"`
+	UpdatedAt   time.Time `json:"updatedAt"`
+	DeadlineAt  time.Time `json:"deadlineAt"`
+	EndedAt     time.Time `json:"endedAt,omitzero"`
+
+	ContentErased bool `json:"contentErased,omitempty" doc:"The texts of the task were erased: it has neither text nor result any more"`
+}
+
+// TaskStep is one model call of a task.
+type TaskStep struct {
+	Name  berth.StepName `json:"name"`
+	Mode  berth.Mode     `json:"mode"`
+	Queue berth.Queue    `json:"queue"`
+	Model string         `json:"model"`
+	State string         `json:"state" enum:"waiting,current,done,failed,cancelled"`
+	// OutputAssetID and Provider are known once the step is recorded; lists leave them out.
+	OutputAssetID string `json:"outputAssetId,omitempty" doc:"Asset that the step stored, see /v1/assets/{id}; absent once it is erased"`
+	Provider      string `json:"provider,omitempty" doc:"Provider that answered"`
+	FinishReason  string `json:"finishReason,omitempty" doc:"Why the model stopped in this step"`
+}
+
+// TaskError is why a task failed.
+type TaskError struct {
+	Code    berth.Code `json:"code"`
+	Message string     `json:"message"`
+}
+
+// TaskLinks are the links of a task.
+type TaskLinks struct {
+	Self     string `json:"self"`
+	Events   string `json:"events"`
+	Temporal string `json:"temporal,omitempty" doc:"The run in the Temporal UI"`
 }
 
 // AssetRef returns the value of a variable that refers to an uploaded asset.

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +41,29 @@ func TestClient_AnotherServer_ErrorNamesTheSetting(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPutPool_EveryFieldSet_EachIsSent(t *testing.T) {
+	t.Parallel()
+	var sent berth.Pool
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer srv.Close()
+	weight := 0.5
+	p := berth.Pool{
+		Kind: berth.NodeEngine, Capabilities: []string{"gpu"}, Zone: "z", Strategy: berth.StrategyAffinity, GPUWeight: &weight, Tenants: []string{"a"},
+	}
+	for i := 1; i < reflect.TypeOf(p).NumField(); i++ {
+		require.False(t, reflect.ValueOf(p).Field(i).IsZero(), "set %s here", reflect.TypeOf(p).Field(i).Name)
+	}
+	_, err := New(srv.URL, "t").PutPool(t.Context(), p)
+	require.NoError(t, err)
+	require.Equal(t, p, sent)
 }
 
 // The API responds with 204 where there are no events after the last one.

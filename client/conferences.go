@@ -27,13 +27,27 @@ type ConferenceSpec struct {
 // Conference is a conference as the API returns it.
 type Conference struct {
 	berth.Conference
-	Replay bool `json:"replay,omitempty"`
-	// Info and Stale are set only in responses to GET.
-	Info *struct {
-		Basic json.RawMessage `json:"basic,omitempty"`
-		Live  json.RawMessage `json:"live,omitempty"`
-	} `json:"info,omitempty"`
-	Stale bool `json:"stale,omitempty"`
+	Replay    bool          `json:"replay,omitempty" doc:"An earlier request created it"`
+	EventsURL string        `json:"eventsUrl" doc:"Its events, as Server-Sent Events"`
+	Links     WorkflowLinks `json:"links"`
+}
+
+// ConferenceState is a conference with what its unit has reported.
+type ConferenceState struct {
+	Conference
+	Info  *ConferenceInfo `json:"info,omitempty" doc:"Information from the data proxy; absent when there is none"`
+	Stale bool            `json:"stale" doc:"Redis is unavailable: the stored conference without its information"`
+}
+
+// ConferenceInfo is the data proxy's information about a conference.
+type ConferenceInfo struct {
+	Basic json.RawMessage `json:"basic,omitempty" doc:"Kept across a change of unit"`
+	Live  json.RawMessage `json:"live,omitempty" doc:"Last reported by its unit"`
+}
+
+// WorkflowLinks are the links to a workflow.
+type WorkflowLinks struct {
+	Temporal string `json:"temporal,omitempty" doc:"The run in the Temporal UI"`
 }
 
 // CreateConference opens a conference. Retries with the same number and body are idempotent.
@@ -42,12 +56,12 @@ func (c *Client) CreateConference(ctx context.Context, spec ConferenceSpec) (Con
 }
 
 // Conference returns a conference of the number: the last one if conferenceID is empty.
-func (c *Client) Conference(ctx context.Context, e164, conferenceID string) (Conference, error) {
+func (c *Client) Conference(ctx context.Context, e164, conferenceID string) (ConferenceState, error) {
 	path := conferencePath(e164)
 	if conferenceID != "" {
 		path += "?conferenceId=" + url.QueryEscape(conferenceID)
 	}
-	return fetch[Conference](ctx, c, http.MethodGet, path, nil)
+	return fetch[ConferenceState](ctx, c, http.MethodGet, path, nil)
 }
 
 // MoveConference moves an open conference to a unit, or to any other one if that is empty. It needs the scope operator.

@@ -9,21 +9,27 @@ import (
 	"berth"
 )
 
-// Pool is a pool and its state. Its first fields are its definition, which PutPool takes.
-type Pool struct {
-	PoolID       string         `json:"poolId,omitempty"`
-	Kind         berth.NodeKind `json:"kind,omitempty"`
-	Capabilities []string       `json:"capabilities,omitempty"`
-	Zone         string         `json:"zone,omitempty"`
-	Strategy     berth.Strategy `json:"strategy,omitempty"`
-	Tenants      []string       `json:"tenants,omitempty"`
+// PoolSpec is the definition of a pool.
+type PoolSpec struct {
+	Kind         berth.NodeKind `json:"kind,omitempty" doc:"Restricts the pool to nodes of this kind"`
+	Capabilities []string       `json:"capabilities,omitempty" doc:"Capabilities that every node of the pool has"`
+	Zone         string         `json:"zone,omitempty" doc:"Restricts the pool to nodes of this zone"`
+	Strategy     berth.Strategy `json:"strategy,omitempty" doc:"How a node of the pool is chosen. Default: assignmentStrategy of the fleet configuration"`
+	GPUWeight    *float64       `json:"gpuWeight,omitempty" doc:"Weight of GPU usage in the load of the pool's nodes, relative to CPU usage. Of a node in several pools with a weight the largest applies. Default: gpuWeight of the fleet configuration"`
+	Tenants      []string       `json:"tenants,omitempty" maxItems:"1000" doc:"Tenants that may use the pool. Default: every caller. Nodes of the pool that also belong to another one can be used through that"`
+}
 
-	// Defined is false for the implicit pool of a capability.
-	Defined     bool              `json:"defined"`
-	Members     int               `json:"members"`
-	Counts      *berth.PoolCounts `json:"counts,omitempty"`
-	Missing     []string          `json:"missing,omitempty"`
-	StrategyNow berth.Strategy    `json:"strategyNow,omitempty"`
+// Pool is a pool: its definition, which is what PUT takes, and its state.
+type Pool struct {
+	PoolID string `json:"poolId,omitempty" readOnly:"true"`
+	PoolSpec
+	Defined     bool                   `json:"defined" readOnly:"true" doc:"False for the implicit pool of a capability"`
+	Members     int                    `json:"members" readOnly:"true"`
+	Counts      *berth.PoolCounts      `json:"counts,omitempty" readOnly:"true" doc:"Number of members that can be chosen, and of those that are excluded, by reason"`
+	Missing     []string               `json:"missing,omitempty" readOnly:"true" doc:"Capabilities of the pool that no registered node has"`
+	StrategyNow berth.Strategy         `json:"strategyNow,omitempty" readOnly:"true" doc:"The current strategy; for a dynamic pool the one it is switched to. Absent: load-balanced in small pools, power-of-two in large ones"`
+	Switches    []berth.StrategySwitch `json:"switches,omitempty" readOnly:"true" doc:"Last strategy switches of a dynamic pool, newest first"`
+	Stale       bool                   `json:"stale" readOnly:"true" doc:"Redis is unavailable: this is the last known state of the pool"`
 }
 
 // Pools yields the pools by id: the defined ones, and the implicit ones of capabilities.
@@ -38,32 +44,14 @@ func (c *Client) Pool(ctx context.Context, id string) (Pool, error) {
 
 // PutPool defines a pool, or replaces its definition.
 func (c *Client) PutPool(ctx context.Context, p berth.Pool) (Pool, error) {
-	return fetch[Pool](ctx, c, http.MethodPut, poolPath(p.ID), Pool{
-		Kind: p.Kind, Capabilities: p.Capabilities, Zone: p.Zone, Strategy: p.Strategy, Tenants: p.Tenants,
-	}.definition())
+	return fetch[Pool](ctx, c, http.MethodPut, poolPath(p.ID), PoolSpec{
+		Kind: p.Kind, Capabilities: p.Capabilities, Zone: p.Zone, Strategy: p.Strategy, GPUWeight: p.GPUWeight, Tenants: p.Tenants,
+	})
 }
 
 // DeletePool deletes the definition of a pool.
 func (c *Client) DeletePool(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, poolPath(id), nil, nil, nil)
-}
-
-// definition returns the fields that a request may have.
-func (p Pool) definition() map[string]any {
-	d := map[string]any{"capabilities": append([]string{}, p.Capabilities...)}
-	if p.Kind != "" {
-		d["kind"] = p.Kind
-	}
-	if p.Zone != "" {
-		d["zone"] = p.Zone
-	}
-	if p.Strategy != "" {
-		d["strategy"] = p.Strategy
-	}
-	if len(p.Tenants) > 0 {
-		d["tenants"] = p.Tenants
-	}
-	return d
 }
 
 func poolPath(id string) string { return "/v1/pools/" + url.PathEscape(id) }

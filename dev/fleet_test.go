@@ -57,7 +57,8 @@ func TestDemoFleet_LiveKitServerKilled_ConferenceMovesAndCanBeJoined(t *testing.
 		was := made.Owner.NodeID
 		require.NoError(t, kill("-9", was))
 		require.Eventually(t, func() bool {
-			made, err = c.Conference(t.Context(), made.E164, "")
+			now, err := c.Conference(t.Context(), made.E164, "")
+			made = now.Conference
 			return err == nil && made.Owner.NodeID != "" && made.Owner.NodeID != was
 		}, 30*time.Second, 50*time.Millisecond)
 		require.Eventually(t, func() bool { return kill("-0", was) == nil }, 30*time.Second, 50*time.Millisecond, "it starts again")

@@ -353,7 +353,7 @@ func (m *conferences) current(e164 string) berth.Conference {
 	m.s.tb.Helper()
 	got, err := m.Conference(context.Background(), e164, "")
 	require.NoError(m.s.tb, err)
-	return got.Conference
+	return got.Conference.Conference
 }
 
 // await waits until the conference meets the condition.
@@ -361,7 +361,7 @@ func (m *conferences) await(e164, what string, matches func(berth.Conference) bo
 	m.s.tb.Helper()
 	m.s.eventually(e164+" to be "+what, func() bool {
 		got, err := m.Conference(context.Background(), e164, "")
-		c = got.Conference
+		c = got.Conference.Conference
 		return err == nil && matches(c)
 	})
 	return c

@@ -27,12 +27,12 @@ func TestConference_UnitsRefuseRecovery_NextUnitThenGivenUp(t *testing.T) {
 	kept, lost := first, second
 	s.eventually("one of them to be on u3", func() bool {
 		c, err := m.Conference(t.Context(), second.E164, "")
-		if err == nil && on("u3")(c.Conference) {
+		if err == nil && on("u3")(c.Conference.Conference) {
 			kept, lost = second, first
 			return true
 		}
 		c, err = m.Conference(t.Context(), first.E164, "")
-		return err == nil && on("u3")(c.Conference)
+		return err == nil && on("u3")(c.Conference.Conference)
 	})
 	require.Contains(t, u3.runs(), kept.E164)
 
@@ -100,7 +100,7 @@ func TestConference_EndedInAnyState_CopiesAreReleased(t *testing.T) {
 	one := func(matches func(berth.Conference) bool) (e164 string) {
 		s.eventually("one of them to match", func() bool {
 			for _, e164 = range []string{waits.E164, hangs.E164} {
-				if c, err := m.Conference(t.Context(), e164, ""); err == nil && matches(c.Conference) {
+				if c, err := m.Conference(t.Context(), e164, ""); err == nil && matches(c.Conference.Conference) {
 					return true
 				}
 			}

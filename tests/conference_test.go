@@ -38,10 +38,10 @@ func TestConference_UnitReturns_EarlierCopyIsAdopted(t *testing.T) { // C1, C2, 
 		waits, moved = "", ""
 		for _, n := range []string{"8610000001", "8610000003"} {
 			c, err := m.Conference(t.Context(), n, "")
-			if err == nil && ofStatus(berth.ConferenceAwaitingRecovery)(c.Conference) && c.Waiting != "" {
+			if err == nil && ofStatus(berth.ConferenceAwaitingRecovery)(c.Conference.Conference) && c.Waiting != "" {
 				waits = n
 			}
-			if err == nil && on("returns-u2")(c.Conference) {
+			if err == nil && on("returns-u2")(c.Conference.Conference) {
 				moved = n
 			}
 		}

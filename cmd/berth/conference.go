@@ -171,7 +171,7 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 			w.event(ev)
 			if ev.Type == berth.EventDone {
 				w.orders(now.Orders, time.Time{})
-				w.record(now.Conference)
+				w.record(now.Conference.Conference)
 				return nil
 			}
 			w.orders(now.Orders, time.UnixMilli(ev.TS))
@@ -185,7 +185,7 @@ func watchConference(ctx context.Context, api *client.Client, e164 string, out i
 }
 
 // reread returns the conference, or previous while the API is unavailable.
-func reread(ctx context.Context, api *client.Client, previous client.Conference) (client.Conference, error) {
+func reread(ctx context.Context, api *client.Client, previous client.ConferenceState) (client.ConferenceState, error) {
 	now, err := api.Conference(ctx, previous.E164, previous.ID)
 	if err == nil {
 		return now, nil

@@ -326,7 +326,7 @@ func printTasks(out io.Writer, tasks []client.Task) error {
 		if t.Status == berth.TaskCompleted && t.FinishReason == berth.FinishLength {
 			status += ", truncated"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.TaskID, t.Template, t.Tier, status, code)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.ID, t.Template, t.Tier, status, code)
 	}
 	return w.Flush()
 }

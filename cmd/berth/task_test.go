@@ -110,8 +110,8 @@ func TestTaskList_TruncatedAnswer_IsMarked(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, printTasks(&out, []client.Task{
-		{TaskID: "t1", Status: berth.TaskCompleted, FinishReason: "stop"},
-		{TaskID: "t2", Status: berth.TaskCompleted, FinishReason: berth.FinishLength},
+		{TaskRequest: berth.TaskRequest{ID: "t1"}, Status: berth.TaskCompleted, FinishReason: "stop"},
+		{TaskRequest: berth.TaskRequest{ID: "t2"}, Status: berth.TaskCompleted, FinishReason: berth.FinishLength},
 	}))
 	lines := strings.Split(out.String(), "\n")
 	require.NotContains(t, lines[1], "truncated")
