@@ -2,16 +2,10 @@
 // the provider's token endpoint over TLS, so that the API alone verifies their signatures (OpenID Connect Core 1.0, 3.1.3.7).
 
 import { home, own } from './home';
+import type { SignIn } from './openapi';
 
 /** What the server states about the provider. */
-export interface Provider {
-  issuer: string;
-  clientId: string;
-  /** Parameters of the authorization request, such as scope. */
-  parameters: Record<string, string>;
-  /** Which of the provider's tokens the API accepts. */
-  token: 'access' | 'id';
-}
+export type Provider = Required<SignIn>;
 
 /** The tokens of a sign-in: the one for the API, and the one for its renewal, if the provider gives any. */
 export interface Tokens {

@@ -1,10 +1,9 @@
 // The page's state of one task, and the two pure functions that change it: adopt merges the response of
 // GET /v1/tasks/{id}, apply handles one event. Both return a new Run and leave the old one unchanged.
+import type { MatchPoint, TaskView, Usage } from './openapi';
 import type { Frame } from './sse';
 
-export type Status =
-  | 'PENDING' | 'OCR_PENDING' | 'SUMMARY_PENDING' | 'MATCH_PENDING' | 'ANSWER_PENDING' | 'STREAMING'
-  | 'COMPLETED' | 'FAILED' | 'CANCELLED';
+export type Status = TaskView['status'];
 
 const order: Status[] = [
   'PENDING', 'OCR_PENDING', 'SUMMARY_PENDING', 'MATCH_PENDING', 'ANSWER_PENDING', 'STREAMING', 'COMPLETED', 'FAILED', 'CANCELLED',
@@ -12,18 +11,6 @@ const order: Status[] = [
 
 /** isFinal reports whether the status can no longer change. */
 export const isFinal = (s: Status) => s === 'COMPLETED' || s === 'FAILED' || s === 'CANCELLED';
-
-export interface Usage {
-  inputTokens: number;
-  outputTokens: number;
-}
-
-/** One requirement of a posting compared with the résumé. */
-export interface Point {
-  requirement: string;
-  matched: boolean;
-  evidence: string;
-}
 
 /** stopped: it was not reached before the task ended. */
 export type Phase = 'waiting' | 'queued' | 'running' | 'done' | 'failed' | 'cancelled' | 'stopped';
@@ -75,7 +62,7 @@ export interface Run {
   lastId: string;
   /** Whether the terminal event was handled or the task was already final when it was fetched. */
   ended: boolean;
-  points: Point[];
+  points: MatchPoint[];
   /** The points belong to a lost attempt: the next ones replace them. */
   pointsStale: boolean;
   notices: Notice[];
@@ -166,8 +153,8 @@ function usageOf(v: unknown): Usage | null {
 }
 
 /** pointsOf parses points; a later point with the same requirement replaces the earlier one in its place. */
-function pointsOf(v: unknown): Point[] {
-  const byRequirement = new Map<string, Point>();
+function pointsOf(v: unknown): MatchPoint[] {
+  const byRequirement = new Map<string, MatchPoint>();
   for (const p of arr(v).map(obj)) {
     const requirement = str(p.requirement);
     if (requirement !== '') byRequirement.set(requirement, { requirement, matched: p.matched === true, evidence: str(p.evidence) });
