@@ -142,7 +142,7 @@ func (r *room) hold(ctx context.Context, m met) error {
 		if m.finish == byUnit {
 			r.leave(r.number)
 		}
-		current, err := insist(r.load, r.rng, r.apis, func(ctx context.Context, c *client.Client) (client.Conference, error) {
+		current, err := insist(r.load, r.rng, r.apis, func(ctx context.Context, c *client.Client) (client.ConferenceState, error) {
 			return c.Conference(ctx, r.number, m.id)
 		})
 		if err != nil {

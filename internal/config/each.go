@@ -102,7 +102,7 @@ func (s Setting) bound(tag string) (n int64, ok bool) {
 func (p *problems) bad(field any, format string, args ...any) {
 	s, ok := p.fields[field]
 	if !ok {
-		panic(fmt.Sprintf("config: %T is no setting", field))
+		panic(fmt.Sprintf("config: no setting is at a %T", field))
 	}
 	p.add(s, fmt.Sprintf(format, args...))
 }

@@ -23,7 +23,7 @@ type Database struct {
 // Source returns where address and password come from.
 func (d Database) Source() ledger.Source {
 	src := ledger.Source{URL: string(d.URL), URLFile: d.URLFile, PasswordFile: d.PasswordFile, Connections: d.Connections}
-	if src.URLFile != "" && isDefault(&d, &d.URL) { // which is no setting that conflicts with a file
+	if src.URLFile != "" && isDefault(&d, &d.URL) { // the default does not conflict with a file
 		src.URL = ""
 	}
 	return src

@@ -33,7 +33,7 @@ func Collide(a, b string) bool {
 	return hostA == hostB || isAny(hostA) || isAny(hostB)
 }
 
-// isAny reports whether a host stands for all addresses of this one.
+// isAny reports whether a host is the wildcard address.
 func isAny(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "" || err == nil && ip.IsUnspecified()

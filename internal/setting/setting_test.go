@@ -86,8 +86,14 @@ func TestCollide_Addresses_OfOneProcess(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"127.0.0.1:80", "127.0.0.1:80", true}, {":80", "127.0.0.1:80", true}, {"[::1]:80", "[::]:80", true}, {"a.example:80", "0.0.0.0:80", true},
-		{"127.0.0.1:80", "127.0.0.1:81", false}, {"127.0.0.1:80", "127.0.0.2:80", false}, {"127.0.0.1:0", "127.0.0.1:0", false}, {":80", "off", false},
+		{"127.0.0.1:80", "127.0.0.1:80", true},
+		{":80", "127.0.0.1:80", true},
+		{"[::1]:80", "[::]:80", true},
+		{"a.example:80", "0.0.0.0:80", true},
+		{"127.0.0.1:80", "127.0.0.1:81", false},
+		{"127.0.0.1:80", "127.0.0.2:80", false},
+		{"127.0.0.1:0", "127.0.0.1:0", false},
+		{":80", "off", false},
 	} {
 		require.Equal(t, c.want, setting.Collide(c.a, c.b), c)
 		require.Equal(t, c.want, setting.Collide(c.b, c.a), c)
