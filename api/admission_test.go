@@ -316,7 +316,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 		})
 		require.NoError(t, err)
 	}
-	require.NoError(t, h.client.HSet(t.Context(), h.scripts.Keys().ModelState(model), "turn", "3000").Err())
+	require.NoError(t, h.client.HSet(t.Context(), h.scripts.Keys().ModelState(model), "interval", "3000").Err())
 	body := h.submit("t2").json(t)
 	require.EqualValues(t, 4, body["position"])
 	require.EqualValues(t, 15, body["etaSeconds"], "five calls of 3 s each")
