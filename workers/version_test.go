@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/activities"
 	"berth/workers"
 )
 
@@ -18,8 +19,9 @@ func TestRun_VersionWithTooManyTaskQueues_IsRefused(t *testing.T) {
 	for i := range 96 {
 		models = append(models, workers.ModelQueue{Queue: berth.Queues()[0], Model: fmt.Sprint("model-", i)})
 	}
+	acts := workers.Activities{Turns: &activities.Turns{}, Executions: &activities.Executions{}}
 	opts := workers.Options{Queues: []string{"tasks"}, Models: models, Deployment: "berth", BuildID: "1"}
-	require.ErrorContains(t, workers.Run(t.Context(), nil, workers.Activities{}, opts), "101 task queues, and Temporal accepts 100")
+	require.ErrorContains(t, workers.Run(t.Context(), nil, acts, opts), "101 task queues, and Temporal accepts 100")
 	opts.BuildID = ""
-	require.ErrorContains(t, workers.Run(t.Context(), nil, workers.Activities{}, opts), "set BERTH_BUILD_ID")
+	require.ErrorContains(t, workers.Run(t.Context(), nil, acts, opts), "set BERTH_BUILD_ID")
 }
