@@ -106,7 +106,8 @@ func TestHeldSlots_AnyEvents_ReleasedOnce(t *testing.T) {
 				workflow.Go(ctx, func(ctx workflow.Context) {
 					defer work.Done()
 					_ = workflow.Sleep(ctx, w.at)
-					a, slot, held := berth.Assignment{LeaseID: lease}, (*heldSlot)(nil), true
+					a, held := berth.Assignment{LeaseID: lease}, true
+					var slot *heldSlot
 					if w.confirmed {
 						slot, held = h.holdConfirmed(ctx, a, longest)
 						check(held != w.lost || p.outage[1] > 0, "the outcome of the confirmation of "+lease)
