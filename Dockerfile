@@ -46,7 +46,7 @@ COPY --from=build /out/berth /usr/local/bin/berth
 USER 10001
 
 FROM system AS bench
-COPY --from=build /out/berth /out/berth-bench /usr/local/bin/
+COPY --from=build /out/berth /out/berth-bench /out/berth-sim /usr/local/bin/
 USER 10001
 ENTRYPOINT ["berth-bench"]
 

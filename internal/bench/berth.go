@@ -14,22 +14,21 @@ import (
 type Berth struct {
 	Version string
 	path    string
+	sim     string // path of berth-sim, which runs media units
 	build   *buildinfo.BuildInfo
 }
 
-// FindBerth returns the program berth beside this one, or in PATH if there is none. Its version must be this program's: a part of the
-// work that is measured, such as Redis's scripts, runs in this process.
+// FindBerth returns the programs berth and berth-sim beside this one, or in PATH if there are none. The version of berth must be this
+// program's: a part of the work that is measured, such as Redis's scripts, runs in this process.
 func FindBerth(ctx context.Context, version string) (Berth, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return Berth{}, fmt.Errorf("find the path of this program: %w", err)
 	}
 	dir := filepath.Dir(self)
-	path, err := exec.LookPath(filepath.Join(dir, "berth"))
+	path, err := findProgram(dir, "berth")
 	if err != nil {
-		if path, err = exec.LookPath("berth"); err != nil {
-			return Berth{}, fmt.Errorf("the program berth is neither in %s nor in PATH: put it beside berth-bench", dir)
-		}
+		return Berth{}, err
 	}
 	out, err := exec.CommandContext(ctx, path, "--version").Output() //nolint:gosec // the program to be measured
 	if err != nil {
@@ -42,5 +41,20 @@ func FindBerth(ctx context.Context, version string) (Berth, error) {
 	if err != nil {
 		return Berth{}, fmt.Errorf("read the modules of %s: %w", path, err)
 	}
-	return Berth{Version: version, path: path, build: build}, nil
+	sim, err := findProgram(dir, "berth-sim")
+	if err != nil {
+		return Berth{}, err
+	}
+	return Berth{Version: version, path: path, sim: sim, build: build}, nil
+}
+
+func findProgram(dir, name string) (string, error) {
+	path, err := exec.LookPath(filepath.Join(dir, name))
+	if err != nil {
+		path, err = exec.LookPath(name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("the program %s is neither in %s nor in PATH: put it beside berth-bench", name, dir)
+	}
+	return path, nil
 }

@@ -126,7 +126,7 @@ func (h *stack) unit(ctx context.Context, id string, slots int) (u unit, err err
 	if u.control, err = freeAddr(); err != nil {
 		return u, err
 	}
-	u.child, err = startChild(ctx, h.berth, h.env, "media", "--id", id, "--slots", strconv.Itoa(slots), "--driver", "sim", "--sim-control", u.control,
+	u.child, err = startChild(ctx, h.sim, h.env, "media", "--id", id, "--slots", strconv.Itoa(slots), "--control", u.control,
 		"--api", h.url, "--token", h.token, "--log-level", "error")
 	if err != nil {
 		return u, err

@@ -37,6 +37,7 @@ const (
 // database and model provider.
 type stack struct {
 	berth  string // path of the program
+	sim    string // of berth-sim
 	cfg    config.Config
 	client *client.Client
 	url    string
@@ -108,7 +109,7 @@ func (r *Run) start(ctx context.Context, p http.Handler, settings ...string) (h 
 	if err := requireNoOtherWorkers(ctx, r.Config); err != nil {
 		return nil, err
 	}
-	h = &stack{berth: r.Berth.path, cfg: r.Config, tag: berth.NewID("")}
+	h = &stack{berth: r.Berth.path, sim: r.Berth.sim, cfg: r.Config, tag: berth.NewID("")}
 	if h.dir, err = os.MkdirTemp("", "berth-bench-"); err != nil {
 		return nil, fmt.Errorf("create temporary directory: %w", err)
 	}

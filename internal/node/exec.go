@@ -74,7 +74,7 @@ func findProgram(command string) error {
 	if _, err := exec.LookPath(words[0]); err == nil {
 		return nil
 	}
-	if !strings.Contains(words[0], "/") && exec.Command("/bin/sh", "-c", "command -v "+words[0]).Run() == nil { //nolint:gosec // a name
+	if !strings.Contains(words[0], "/") && exec.CommandContext(context.Background(), "/bin/sh", "-c", "command -v "+words[0]).Run() == nil { //nolint:gosec // a name
 		return nil // the shell's own
 	}
 	return fmt.Errorf("the program %s is not found, or not executable; set its path, or install it", words[0])

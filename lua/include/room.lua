@@ -1,4 +1,5 @@
--- A model's slots and the room in which leases wait for one, shared by the scripts of model slots. The ids of leases are
+-- A model's slots and the room in which leases wait for one, shared by the scripts of model slots. A pool of nodes has such a room, too:
+-- see include handover. The ids of leases are
 -- {process}/{queue}/{user}/{cost}/{rest}; see Lease in slot.go. Every key begins with the prefix that keys.go passes:
 --   model:{m}:holders         zset  lease -> expiry in Redis milliseconds; a grant not claimed yet has a short one
 --   model:{m}:waiting         zset  waiting lease -> expiry

@@ -58,19 +58,19 @@ const units: Record<string, number> = { bytes: 1, KiB: 1 << 10, MiB: 1 << 20 };
 
 /** Why a provider failed the task, as far as its user or operator can act: the API's sentences (docs/providers.md) with the page's text. */
 const failures: [RegExp, Word][] = [
-  [/texts are too long for the model/, 'f_context'],
-  [/content filter of .* refused/, 'f_refused'],
-  [/ has no credit:/, 'f_credit'],
-  [/does not know the model or the address/, 'f_model'],
-  [/too many requests of this server/, 'f_limit'],
-  [/ is overloaded:/, 'f_overload'],
-  [/did not answer in time:/, 'f_timeout'],
-  [/request is too large for/, 'f_large'],
-  [/asks this server to wait until (\S+ \S+ UTC),/, 'f_wait'],
-  [/does not serve the region/, 'f_region'],
-  [/something in front of .* refused the call/, 'f_blocked'],
-  [/reached the token limit of the model/, 'f_tokens'],
-  [/does not have the format that this task needs/, 'f_format'],
+  [/texts are too long for the model/, 'p_context'],
+  [/content filter of .* refused/, 'p_refused'],
+  [/ has no credit:/, 'p_credit'],
+  [/does not know the model or the address/, 'p_model'],
+  [/too many requests of this server/, 'p_limit'],
+  [/ is overloaded:/, 'p_overload'],
+  [/did not answer in time:/, 'p_timeout'],
+  [/request is too large for/, 'p_large'],
+  [/asks this server to wait until (\S+ \S+ UTC),/, 'p_wait'],
+  [/does not serve the region/, 'p_region'],
+  [/something in front of .* refused the call/, 'p_blocked'],
+  [/reached the token limit of the model/, 'p_tokens'],
+  [/does not have the format that this task needs/, 'p_format'],
 ];
 
 /** The codes of failures that have many causes: behind the page's text, the API's message states which. */
