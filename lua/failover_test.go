@@ -168,7 +168,7 @@ func freeAll(t *testing.T, s *lua.Scripts) {
 	_, _, err := s.ReleaseSlot(t.Context(), "m", lua.ModelLimits{Cap: 1}, slotTimes, full("p/before"))
 	require.NoError(t, err)
 	release(t, s, berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "before"})
-	release(t, s, berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "before:1"})
+	release(t, s, berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "before-j0:1"})
 }
 
 func endGrace(t *testing.T, s *lua.Scripts) {

@@ -134,7 +134,7 @@ func (m *modelRoom) actions() map[string]func(*rapid.T) {
 		"lose": func(*rapid.T) { m.act(); m.logf("Redis loses its data"); m.lose() },
 		"guard": func(*rapid.T) { // another server takes over
 			m.logf("Redis is replaced")
-			m.ok(m.s.Redis().HSet(context.Background(), m.s.Keys().Guard(), "server", "another").Err())
+			m.ok(m.s.Redis().HSet(context.Background(), m.s.Keys().Guard(), "server", "another", "format", "1").Err())
 		},
 		"aside": func(*rapid.T) { // what is remembered of users at their limits expires
 			m.logf("set-aside models forgotten")

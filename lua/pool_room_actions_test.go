@@ -94,7 +94,7 @@ func (d *poolRoom) actions() map[string]func(*rapid.T) {
 		"lose": func(*rapid.T) { d.logf("Redis loses its data"); d.lose() },
 		"guard": func(*rapid.T) { // another server takes over
 			d.logf("Redis is replaced")
-			d.ok(d.s.Redis().HSet(context.Background(), d.s.Keys().Guard(), "server", "another").Err())
+			d.ok(d.s.Redis().HSet(context.Background(), d.s.Keys().Guard(), "server", "another", "format", "1").Err())
 		},
 		"": func(*rapid.T) { d.checkCaps() },
 	}
