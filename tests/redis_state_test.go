@@ -65,6 +65,7 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 	waiting := s.inWorkflows()
 	require.Positive(t, waiting)
 
+	second := lua.NodeWaiter{UserID: "alice", WorkflowID: "execution:alice:second", LeaseID: "execution:alice:second:1"}
 	segment, lost := 0, false
 	// missing are the kinds that Redis does not have. Each condition is met before the loss, and again after it.
 	conditions := map[string]func(missing map[string]bool) bool{
@@ -79,7 +80,7 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 		},
 		lua.StateHeld: func(map[string]bool) bool {
 			return holds(keys.NodeSlots("n1"), "execution:alice:long:1") && holds(keys.NodeSlots("t1"), turn.JobID+":") &&
-				holds(keys.NodeSlots("u1"), "conference:") && holds(keys.PoolWaiting("wait"), "execution/x/alice/1/alice:second:")
+				holds(keys.NodeSlots("u1"), "conference:") && holds(keys.PoolWaiting("wait"), second.ID())
 		},
 		lua.StateTasks: func(map[string]bool) bool { return s.inWorkflows() >= waiting-2 },
 		"affinities of turns": func(missing map[string]bool) bool {

@@ -72,7 +72,7 @@ func TestTrace_ChainSegmentRecovery_OneTraceEachWithoutTexts(t *testing.T) { // 
 	s.media("u2", 5)
 	u1.kill()
 	m.await(conf.E164, "on u2", on("u2"))
-	recovery := await("node silent", "berth-worker RunWorkflow Link", "berth-worker HandleSignal unit", "berth-worker RunActivity PlaceConference",
+	recovery := await("node unresponsive", "berth-worker RunWorkflow Link", "berth-worker HandleSignal unit", "berth-worker RunActivity PlaceConference",
 		"berth-worker assign", "berth-media RunActivity RecoverConference")
 	for _, span := range recovery {
 		if strings.HasPrefix(span.GetName(), "HandleSignal unit") {
