@@ -85,7 +85,7 @@ func TestQuiet_DependencyFails_IsLoggedOnceAMinute(t *testing.T) { // L11
 					reminders := len(log.lines(`msg="dependency still unavailable"`))
 					require.GreaterOrEqual(t, reminders, 8)
 					require.LessOrEqual(t, reminders, 10)
-				require.LessOrEqual(t, len(log.lines("task not stored")), 12) // one before the outage is known, and one a minute
+					require.LessOrEqual(t, len(log.lines("task not stored")), 12) // one before the outage is known, and one a minute
 					require.Empty(t, log.lines("subscription"))
 					down.Store(false)
 					<-time.After(4500 * time.Millisecond)
