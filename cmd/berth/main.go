@@ -94,6 +94,9 @@ func main() {
 		os.Exit(statusWrong)
 	}
 	k.FatalIfErrorf(err)
+	for _, text := range config.Misspelled(k.Model, os.Environ()) {
+		warn(command, text)
+	}
 	if err := command.Run(); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			os.Exit(statusInterrupted)
@@ -125,6 +128,16 @@ func statusOf(err error) int {
 
 // logsJSON reports whether the log of a command is JSON.
 func logsJSON(command *kong.Context) bool { return config.LogFormat(command, os.Args[1:]) == "json" }
+
+// warn states that a command ignores something.
+func warn(command *kong.Context, text string) {
+	if logsJSON(command) {
+		logger, _ := telemetry.Logger(os.Stderr, "warn", "json") // the level is valid
+		logger.Warn("setting ignored", "reason", text)
+		return
+	}
+	fmt.Fprintln(os.Stderr, "berth: warning:", text)
+}
 
 // logFatal writes the error with which a command ends to its log.
 func logFatal(err error) {

@@ -1,0 +1,83 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// maxMistakes is how many characters of a variable's name may be wrong, missing or added, so that it is treated as a misspelled setting.
+const maxMistakes = 2
+
+// Misspelled returns a text for each variable of an environment whose name is nearly that of a setting of the program. Such a variable has
+// no effect.
+func Misspelled(model *kong.Application, environ []string) []string {
+	known := settingNames(model)
+	var texts []string
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		if slices.Contains(known, name) {
+			continue
+		}
+		meant, fewest := "", maxMistakes+1
+		for _, candidate := range known {
+			if n := mistakes(strings.ToUpper(name), candidate, fewest); n < fewest {
+				meant, fewest = candidate, n
+			}
+		}
+		if meant != "" && !slices.Contains(environNames(environ), meant) {
+			texts = append(texts, fmt.Sprintf("%s is not a setting, and has no effect; did you mean %s?", name, meant))
+		}
+	}
+	return texts
+}
+
+// prefix begins the names of berth's own variables. Those of others, such as API keys, are not compared: HTTP_PROXY is near many.
+const prefix = "BERTH_"
+
+// settingNames returns the names of the variables of all commands, sorted.
+func settingNames(model *kong.Application) []string {
+	var names []string
+	_ = kong.Visit(model, func(node kong.Visitable, next kong.Next) error { // returns no error of its own
+		if f, ok := node.(*kong.Flag); ok {
+			names = append(names, slices.DeleteFunc(slices.Clone(f.Envs), func(env string) bool { return !strings.HasPrefix(env, prefix) })...)
+		}
+		return next(nil)
+	})
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func environNames(environ []string) []string {
+	names := make([]string, len(environ))
+	for i, variable := range environ {
+		names[i], _, _ = strings.Cut(variable, "=")
+	}
+	return names
+}
+
+// mistakes returns the edit distance of two names, or limit if it is at least that.
+func mistakes(a, b string, limit int) int {
+	if max(len(a)-len(b), len(b)-len(a)) >= limit {
+		return limit
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return min(row[len(b)], limit)
+}
