@@ -25,3 +25,5 @@ func (k Keys) NodeMarks() string { return k.stem() + "node:marks" }
 
 // ClassNodes is the set of all nodes of a class.
 func (k Keys) ClassNodes(class string) string { return k.classNodes(class) }
+// Matches is matches, for tests.
+func (k Keys) Matches(pattern, key string) bool { return k.matches(pattern, key) }

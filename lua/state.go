@@ -125,17 +125,16 @@ var states = []State{
 	},
 	{
 		"marks of ended conferences, written checks", OwnerNone, "they only reject what is late",
-		[]string{"confex/*:over", "lease:written"},
+		[]string{"confex/*:ended", "lease:written"},
 	},
 }
 
 // StatesOf returns the kinds of state to which a key belongs.
 func (k Keys) StatesOf(key string) (of []State) {
-	plain := strings.NewReplacer("/", "|") // a * of path.Match matches no slash
-	key, longest := plain.Replace(strings.TrimPrefix(key, k.prefix())), 0
+	longest := 0
 	for _, s := range states {
 		for _, pattern := range s.Keys {
-			if ok, err := path.Match(plain.Replace(pattern), key); err != nil || !ok || len(pattern) < longest {
+			if !k.matches(pattern, key) || len(pattern) < longest {
 				continue
 			}
 			if len(pattern) > longest {
@@ -145,4 +144,11 @@ func (k Keys) StatesOf(key string) (of []State) {
 		}
 	}
 	return of
+}
+
+// matches reports whether a key has the name of a pattern of State.Keys.
+func (k Keys) matches(pattern, key string) bool {
+	plain := strings.NewReplacer("/", "|") // a * of path.Match matches no slash
+	ok, err := path.Match(plain.Replace(pattern), plain.Replace(strings.TrimPrefix(key, k.prefix())))
+	return ok && err == nil
 }

@@ -215,8 +215,8 @@ func (w *cluster) rows(ctx context.Context) (map[string]lua.ConferenceRow, error
 	keys := w.rdb.Scan(ctx, 0, w.scripts.Keys().Conference("*"), 1000).Iterator()
 	for keys.Next(ctx) {
 		_, name, _ := strings.Cut(keys.Val(), "confex/")
-		e164, of, _ := strings.Cut(name, ":") // the information has a key of the same number
-		if of == "over" {
+		e164, _, _ := strings.Cut(name, ":") // the information has a key of the same number
+		if keys.Val() == w.scripts.Keys().ConferenceEnded(e164) {
 			continue // kept against late writes
 		}
 		row, _, err := w.scripts.ConferenceRow(ctx, e164)
