@@ -25,5 +25,9 @@ func (k Keys) NodeMarks() string { return k.stem() + "node:marks" }
 
 // ClassNodes is the set of all nodes of a class.
 func (k Keys) ClassNodes(class string) string { return k.classNodes(class) }
+
+// NodeDue is the sorted set of full nodes, scored by when one of their leases may have expired.
+func (k Keys) NodeDue() string { return k.stem() + "node:due" }
+
 // Matches is matches, for tests.
 func (k Keys) Matches(pattern, key string) bool { return k.matches(pattern, key) }
