@@ -4,7 +4,6 @@ package tests
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -138,6 +137,7 @@ func (r *room) hold(ctx context.Context, m met) error {
 	if err != nil {
 		return fmt.Errorf("end of %s: %w", m.id, err)
 	}
+	var last client.ConferenceState
 	for until := time.Now().Add(requestWait); time.Now().Before(until); <-time.After(thinks) {
 		if m.finish == byUnit {
 			r.leave(r.number)
@@ -151,6 +151,7 @@ func (r *room) hold(ctx context.Context, m met) error {
 		if current.Status.Final() {
 			return nil
 		}
+		last = current
 	}
-	return errors.New("conference " + m.id + " does not end, " + string(m.finish))
+	return fmt.Errorf("conference %s of %s does not end, %s: it is %s on %+v, %q", m.id, m.e164, m.finish, last.Status, last.Owner, last.Waiting)
 }
