@@ -174,6 +174,9 @@ func (c *conference) creationReplied(ctx workflow.Context) {
 	switch {
 	case err == nil:
 		c.opened(ctx, command)
+		if workflow.Now(ctx).Sub(command.sentAt) > lateAfter {
+			c.requestReport(ctx)
+		}
 	case refused && command.name == berth.ActivityCreateConference:
 		c.refuse(berth.EndRefused, berth.CodeUnitRefused, "unit "+command.owner.NodeID+" "+outcome)
 	case refused:

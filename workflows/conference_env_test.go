@@ -113,7 +113,7 @@ func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 	}
 	register(berth.ActivityReportConferences, func(ctx context.Context, in berth.UnitReport) error {
 		defer h.lock()()
-		h.reports = append(h.reports, activity.GetInfo(ctx).TaskQueue+" "+strings.Join(in.E164, " "))
+		h.reports = append(h.reports, fmt.Sprint(activity.GetInfo(ctx).TaskQueue, " ", strings.Join(in.E164, " "), " ", in.Epoch))
 		return nil
 	})
 	h.env.RegisterWorkflowWithOptions(workflows.Conference, workflow.RegisterOptions{Name: workflows.ConferenceWorkflow})
