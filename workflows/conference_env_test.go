@@ -233,6 +233,9 @@ func (h *conferenceTest) placeMove(_ context.Context, in workflows.MoveInput) (w
 func (h *conferenceTest) save(_ context.Context, in workflows.SaveInput) (reply workflows.SaveReply, err error) {
 	defer h.lock()()
 	h.saves = append(h.saves, in)
+	if owner := in.Conference.Owner; owner.NodeID != "" {
+		require.Equal(h.t, owner.Epoch, in.Conference.Epoch, "its unit's reports are of this epoch")
+	}
 	if in.Conference.Status.Final() {
 		require.True(h.t, h.env.Now().After(h.decided), "the end is in the history before it is published")
 	}
