@@ -45,6 +45,7 @@ type conferenceTest struct {
 	events       int                      // number of the last one
 	confirmed    int                      // number of the last event whose publication the workflow knows
 	replyLost    bool                     // a placement is written and published, and its reply is lost
+	requestLost  bool                     // Temporal has started the run, and lost the request to create
 
 	created  updateResult[workflows.CreateReply]
 	moved    updateResult[workflows.MoveReply]
@@ -117,7 +118,11 @@ func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 		return nil
 	})
 	h.env.RegisterWorkflowWithOptions(workflows.Conference, workflow.RegisterOptions{Name: workflows.ConferenceWorkflow})
-	h.at(0, func() { h.submit("h1", "r1", &h.created) })
+	h.at(0, func() {
+		if !h.requestLost {
+			h.submit("h1", "r1", &h.created)
+		}
+	})
 	return h
 }
 

@@ -66,7 +66,7 @@ func (c *conference) placed(ctx workflow.Context, record berth.Conference, slot 
 
 // refusePlacement ends a new conference for which there is no capacity or licence.
 func (c *conference) refusePlacement(reply PlaceReply) {
-	c.submission.refuse(reply.Code, reply.Message, reply.Refusal)
+	c.submission.refusal = refuseFor("", reply.Code, reply.Message, reply.Refusal)
 	if reply.Code == berth.CodeNoLicence {
 		c.requestEnd(berth.EndNoLicence)
 	} else {
