@@ -35,6 +35,9 @@ func (c *conference) place(ctx workflow.Context) {
 	}
 	reply, err := local[PlaceReply](once(ctx, 5*time.Second, ""), PlaceConferenceActivity, in)
 	c.record.Revision++ // used by the activity if it placed the conference
+	if err != nil && c.placement.pause == 0 {
+		c.warn(ctx, "conference not placed", err)
+	}
 	switch {
 	case err != nil && first:
 		c.refuse(berth.EndNoCapacity, berth.CodeUnavailable, "the conference could not be placed; retry in a few seconds")
@@ -52,6 +55,11 @@ func (c *conference) place(ctx workflow.Context) {
 		c.delivered(reply.Events)
 		c.placed(ctx, Placed(in.Conference, reply.Owner, at), reply.Slot, first)
 	}
+}
+
+// warn logs why the search for a unit failed. Retries that fail are not logged again.
+func (c *conference) warn(ctx workflow.Context, message string, err error) {
+	workflow.GetLogger(ctx).Warn(message, "e164", c.record.E164, "conference", c.record.ID, "error", err)
 }
 
 // placed sends the unit that was chosen its command.
