@@ -406,7 +406,8 @@ func versionChanged(ctx workflow.Context) bool {
 func (c *conference) continueAsNew(ctx workflow.Context) error {
 	in := c.in
 	in.Resumed = &ConferenceProgress{
-		SubmissionID: c.submission.id, Conference: c.record, Slot: c.slots.owner, Events: c.outbox.published, Confirmed: c.outbox.confirmed,
+		SubmissionID: c.submission.id, Conference: c.record, Slot: c.slots.owner,
+		Events: c.outbox.published, Used: c.used(ctx), Confirmed: c.outbox.confirmed,
 		Fenced: c.copies.fenced, Stale: c.copies.stale, RetryAt: c.placement.retryAt, CheckAt: c.connection.checkAt,
 		Outbox: c.outbox.events, Release: c.slots.releasable, Unresponsive: c.placement.unresponsive,
 		SkippedUnits: c.placement.skippedUnits, NotStarted: c.placement.notStarted, Refusals: c.placement.refusals,

@@ -39,6 +39,7 @@ type ConferenceProgress struct {
 	Conference   berth.Conference  `json:"conference"`
 	Slot         *berth.Assignment `json:"slot,omitempty"`
 	Events       int               `json:"events"`              // number of the last published event
+	Used         int               `json:"used,omitempty"`      // no revision or number of an event beyond it was used
 	Confirmed    int               `json:"confirmed,omitempty"` // number of the last event that an activity has confirmed
 	Fenced       []int64           `json:"fenced,omitempty"`
 	Stale        []Copy            `json:"stale,omitempty"`

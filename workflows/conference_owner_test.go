@@ -81,7 +81,7 @@ func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { 
 	progress := workflows.ConferenceProgress{
 		SubmissionID: "r1", Conference: waiting, Events: 3, RetryAt: h.env.Now().Add(time.Hour),
 		Outbox: []berth.ConferenceEvent{waiting.Event(at)}, Release: []workflows.HeldSlot{{Assignment: slot}}, Unresponsive: []berth.NodeRef{silent},
-		SkippedUnits: true,
+		SkippedUnits: true, Used: 5000,
 	}
 	h.env.SetContinueAsNewSuggested(true)
 	h.env.ExecuteWorkflow(workflows.ConferenceWorkflow, h.input(func(in *workflows.ConferenceInput) { in.Resumed = &progress }))
@@ -93,6 +93,7 @@ func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { 
 	require.Equal(t, progress.Release, in.Resumed.Release)
 	require.Equal(t, progress.Unresponsive, in.Resumed.Unresponsive)
 	require.True(t, in.Resumed.SkippedUnits)
+	require.GreaterOrEqual(t, in.Resumed.Used, progress.Used)
 
 	later := newConferenceTest(t, "u1")
 	later.events, later.statuses = 3, []berth.ConferenceStatus{berth.ConferenceCreating, berth.ConferenceOpen}
@@ -101,6 +102,7 @@ func TestConference_ContinuesAsNewWhileItWaits_NothingIsDropped(t *testing.T) { 
 	later.run(func(c *workflows.ConferenceInput) { c.Resumed = in.Resumed })
 	require.Equal(t, in.Resumed.Release, later.places[0].Release)
 	require.Equal(t, []berth.NodeRef{silent}, later.places[0].Unresponsive)
+	require.GreaterOrEqual(t, later.places[0].Conference.Revision, int64(in.Resumed.Used), "later than what the former run may have written")
 	require.Equal(t, recovered, later.statuses, "the event of the wait is published")
 }
 

@@ -15,8 +15,9 @@ const (
 	maxSegments = 200
 	// maxOutcomeBytes bounds the text of one command's outcome.
 	maxOutcomeBytes = 200
-	// numbersPerHistoryEvent exceeds the number of revisions, and of events, between two events of the history.
-	numbersPerHistoryEvent = 16
+	// numbersPerStep exceeds the number of revisions, and of events, between two events of the history or within one attempt of a
+	// workflow task.
+	numbersPerStep = 16
 	// lastEventNumber is the number of the event that ends the stream, however many preceded it, so that it is published once. The end
 	// is recorded before.
 	lastEventNumber = 1 << 40
@@ -185,17 +186,24 @@ func (c *conference) queueEvent(ctx workflow.Context) {
 	c.outbox.events = append(c.outbox.events, c.record.Event(workflow.Now(ctx)))
 }
 
-// renumber sets the revision of the next write, and the number of the next event, beyond all that were used. A worker may
-// have written more before it was killed than the history shows, and this run may now do something else: its writes must
-// be later. The length of the history grows with each workflow task, so it bounds what was used.
-func (c *conference) renumber(ctx workflow.Context) {
-	before := ConferenceProgress{}
+// used bounds the revisions, and the numbers of events, that were used. A worker may have written more before it was killed than the
+// history shows, and this run may now do something else: its writes must be later. The length of the history grows with each workflow
+// task. It does not when Temporal repeats a task for the second time or more, but then seconds have passed: the timeout of a task, at
+// which it repeats one.
+func (c *conference) used(ctx workflow.Context) int {
+	info, before := workflow.GetInfo(ctx), 0
 	if c.in.Resumed != nil {
-		before = *c.in.Resumed
+		before = c.in.Resumed.Used
 	}
-	used := numbersPerHistoryEvent * workflow.GetInfo(ctx).GetCurrentHistoryLength()
-	c.record.Revision = max(c.record.Revision+1, before.Conference.Revision+int64(used))
-	c.outbox.published = max(c.outbox.published, before.Events+used)
+	seconds := max(workflow.Now(ctx).Sub(info.WorkflowStartTime)/time.Second, 0)
+	return before + numbersPerStep*(info.GetCurrentHistoryLength()+int(seconds))
+}
+
+// renumber sets the revision of the next write, and the number of the next event.
+func (c *conference) renumber(ctx workflow.Context) {
+	used := c.used(ctx)
+	c.record.Revision = max(c.record.Revision+1, int64(used))
+	c.outbox.published = max(c.outbox.published, used)
 	if c.record.Status.Final() {
 		c.outbox.published = lastEventNumber - len(c.outbox.events)
 	}
