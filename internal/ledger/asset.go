@@ -79,7 +79,7 @@ func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, erro
 	if !storableID(a.UserID) {
 		return a, berth.Invalid("userId", "must not be empty")
 	}
-	if !slices.Contains([]berth.AssetKind{berth.AssetImage, berth.AssetText, berth.AssetResult}, a.Kind) {
+	if !slices.Contains([]berth.AssetKind{berth.AssetImage, berth.AssetText, berth.AssetResult, berth.AssetTitle}, a.Kind) {
 		return a, berth.Invalid("kind", "unknown kind of asset")
 	}
 	if a.Content == nil {
