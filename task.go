@@ -144,7 +144,7 @@ type TaskRequest struct {
 	Locale    Locale   `json:"locale"`
 	Tier      Tier     `json:"tier"`
 	// Variables maps a variable's name to the asset that holds its value.
-	Variables map[string]string `json:"variables" doc:"Asset id of each variable"`
+	Variables map[string]string `json:"variables"`
 	TraceID   string            `json:"traceId,omitempty"`
 	RequestID string            `json:"requestId,omitempty"`
 }
