@@ -48,6 +48,7 @@ func TestTask_InputOfResponse_SubmitsEqualTask(t *testing.T) { // FP5
 			var value any = text
 			switch kind := rapid.SampledFrom(v.Kinds).Draw(rt, "kind"); kind {
 			case berth.KindTextAsset:
+				text += v.Name // a text that is a file, too, would have its name
 				value = doc{"assetId": h.upload(user, v.Name+".txt", []byte(text)).json(t)["assetId"]}
 			case berth.KindImageAsset:
 				value = doc{"assetId": h.upload(user, v.Name+".png", image).json(t)["assetId"], "kind": kind}
@@ -235,7 +236,7 @@ func TestTaskList_TitleOrService_Filters(t *testing.T) { // FP5
 	}
 	for query, want := range map[string][]any{
 		"q=ENGINEER": {"Backend Engineer"}, "q=+engineer+": {"Backend Engineer"}, "q=" + url.QueryEscape("工程"): {"后端工程师"}, "q=%25": {"100%"}, "q=_": nil,
-		"serviceId=mail": {"100%"}, "q=engineer&serviceId=mail": nil, "q=engineer&serviceId=jobs&template=job_match&status=PENDING": {"Backend Engineer"},
+		"open=true&serviceId=mail": {"100%"}, "open=true&status=FAILED": nil, "serviceId=mail": {"100%"}, "q=engineer&serviceId=mail": nil, "q=engineer&serviceId=jobs&template=job_match&status=PENDING": {"Backend Engineer"},
 	} {
 		require.ElementsMatch(t, want, titles(alice, query), query)
 	}

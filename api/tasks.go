@@ -34,6 +34,7 @@ type listInput struct {
 	Status   berth.TaskStatus `query:"status" doc:"Only tasks with this status"`
 	Template berth.Template   `query:"template" doc:"Only tasks of this template"`
 	Service  string           `query:"serviceId" maxLength:"128" doc:"Only tasks of this service"`
+	Open     bool             `query:"open" doc:"Only tasks that have not ended"`
 	Title    string           `query:"q" doc:"Only tasks whose title has these words in this order, whatever their case; at most 80 characters. Not together with allUsers."`
 	From     time.Time        `query:"from" doc:"Only tasks accepted at or after this time"`
 	To       time.Time        `query:"to" doc:"Only tasks accepted before this time"`
@@ -147,7 +148,7 @@ func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody,
 		return nil, err
 	}
 	q := ledger.TaskQuery{
-		UserID: cmp.Or(in.UserID, p.UserID), Status: in.Status, Template: in.Template, Service: in.Service, Title: in.Title, From: in.From, To: in.To,
+		UserID: cmp.Or(in.UserID, p.UserID), Status: in.Status, Template: in.Template, Service: in.Service, Open: in.Open, Title: in.Title, From: in.From, To: in.To,
 	}
 	switch {
 	case in.AllUsers && !p.Operator():

@@ -150,6 +150,7 @@ type TaskQuery struct {
 	Status    berth.TaskStatus
 	Template  berth.Template
 	ServiceID string
+	Open      bool   // that have not ended
 	Title     string // words that occur in the title in this order, whatever their case
 	From, To  time.Time
 	Cursor    string
@@ -165,6 +166,9 @@ func (c *Client) Tasks(ctx context.Context, t TaskQuery) (tasks []Task, next str
 		if value != "" {
 			q.Set(name, value)
 		}
+	}
+	if t.Open {
+		q.Set("open", "true")
 	}
 	for name, at := range map[string]time.Time{"from": t.From, "to": t.To} {
 		if !at.IsZero() {

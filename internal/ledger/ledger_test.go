@@ -176,6 +176,8 @@ func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 			},
 			"all tasks":       {selectTasks + pageOfTasks, []any{int64(5), "t", "u", 10}},
 			"filtered tasks":  {selectTasks + `status = $5 AND template = $6 AND service_id = $7 AND ` + pageOfTasks, []any{int64(5), "t", "u", 10, "FAILED", "t", "s"}},
+			"open tasks":      {selectTasks + `ended_at = 0 AND ` + pageOfTasks, []any{int64(5), "t", "u", 10}},
+			"failed tasks":    {selectTasks + `status = $5 AND ` + pageOfTasks, []any{int64(5), "t", "u", 10, "FAILED"}},
 			"task minutes":    {taskMinutes, []any{int64(5)}},
 			"executions":      {selectExecution + `WHERE ` + pageOfExecutions, []any{int64(5), "x", 10}},
 			"execution":       {selectExecutionsByID + ` AND user_id = $2`, []any{"x", "u"}},
@@ -231,8 +233,9 @@ func TestQueries_FrequentOnes_UseIndexes(t *testing.T) {
 			switch name {
 			case "open":
 				require.NotContains(t, text, "TEMP B-TREE", name)
-			case "list", "filtered list", "all tasks", "filtered tasks":
-				require.Regexp(t, `Index Only Scan Backward using tasks_by_|SEARCH tasks USING COVERING INDEX tasks_by_`, text, name)
+			case "list", "filtered list", "all tasks", "filtered tasks", "failed tasks":
+				require.Regexp(t, `Index Only Scan Backward using tasks_by_|Index Scan Backward using tasks_by_status|SEARCH tasks USING COVERING INDEX tasks_by_`, text, name)
+				require.NotContains(t, text, "SCAN t ", name)
 			}
 		}
 	})

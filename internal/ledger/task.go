@@ -158,18 +158,19 @@ type TaskQuery struct {
 	Status   berth.TaskStatus
 	Template berth.Template
 	Service  string
+	Open     bool // that have not ended
 	// Title has words that occur in the title in this order, whatever their case. It needs a UserID: the index has the titles of a user.
 	Title    string
 	From, To time.Time // of the acceptance
 }
 
-// The page is found in an index that has all columns of the filters, then its rows are read.
+// The page is found in an index that has all columns of the filters, then its rows are read: SQLite keeps the order of a cross join.
 var selectTasks = `SELECT ` + taskColumns.names("t.") + ` FROM (SELECT user_id, id FROM tasks WHERE `
 
 const (
 	withTitle   = `title_key LIKE $%d ESCAPE '\'`
 	pageOfTasks = `(created_at, id, user_id) < ($1, $2, $3) ORDER BY created_at DESC, id DESC, user_id DESC LIMIT CAST($4 AS BIGINT)) AS page
-	JOIN tasks t ON t.user_id = page.user_id AND t.id = page.id ORDER BY t.created_at DESC, t.id DESC, t.user_id DESC`
+	CROSS JOIN tasks t WHERE t.user_id = page.user_id AND t.id = page.id ORDER BY t.created_at DESC, t.id DESC, t.user_id DESC`
 )
 
 // ListTasks returns a page of tasks, the newest first, and the cursor of the next page, empty after
@@ -181,6 +182,9 @@ func (l *Ledger) ListTasks(ctx context.Context, q TaskQuery, cursor string, limi
 	p.text("status", string(q.Status))
 	p.text("template", string(q.Template))
 	p.text("service_id", q.Service)
+	if q.Open {
+		p.where.WriteString("ended_at = 0 AND ")
+	}
 	if q.Title != "" {
 		p.addAs(withTitle, titlePattern(plain(q.Title)))
 	}

@@ -161,6 +161,7 @@ func TestListTasks_EachFilter_Matches(t *testing.T) {
 			"all":           {TaskQuery{}, []string{"t_1", "t_2"}},
 			"of a status":   {TaskQuery{Status: berth.TaskCancelled}, []string{"t_2"}},
 			"of a template": {TaskQuery{Template: berth.TemplateJobMatch}, []string{"t_1"}},
+			"open":          {TaskQuery{Open: true}, []string{"t_1"}},
 			"of a service":  {TaskQuery{Service: "mail"}, []string{"t_2"}},
 			"of no service": {TaskQuery{Service: "mai"}, nil},
 			"since a time":  {TaskQuery{From: half}, []string{"t_1"}},

@@ -76,8 +76,10 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_by_id ON tasks (id);
 -- The columns by which lists are filtered are in the index: a page that has to pass many tasks reads no other row.
-CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id) INCLUDE (status, template, service_id);
-CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id) INCLUDE (status, template, service_id, title_key);
+CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id) INCLUDE (status, template, service_id, ended_at);
+CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id) INCLUDE (status, template, service_id, ended_at, title_key);
+-- The tasks of all users that failed, among millions. SQLite, which has no statistics, would read it for those of one user.
+CREATE INDEX tasks_by_status ON tasks (status, created_at, id, user_id);
 CREATE INDEX tasks_by_result ON tasks (result_asset_id);
 CREATE INDEX tasks_open ON tasks (user_id, id) WHERE ended_at = 0;
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;

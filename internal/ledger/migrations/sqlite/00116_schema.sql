@@ -91,8 +91,8 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_by_id ON tasks (id);
 -- The columns by which lists are filtered are in the index: a page that has to pass many tasks reads no other row.
-CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id, status, template, service_id);
-CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id, status, template, service_id, title_key);
+CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id, status, template, service_id, ended_at);
+CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id, status, template, service_id, ended_at, title_key);
 CREATE INDEX tasks_by_result ON tasks (result_asset_id);
 CREATE INDEX tasks_open ON tasks (user_id, id) WHERE ended_at = 0;
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;
