@@ -17,7 +17,7 @@ import (
 )
 
 // What GET returns of a task's input is what POST takes: the same task again, for every template and every kind of value.
-func TestTask_InputOfResponse_SubmitsEqualTask(t *testing.T) { // FP5
+func TestTask_InputOfResponse_SubmitsEqualTask(t *testing.T) { // T30
 	t.Parallel()
 	h := newHarness(t)
 	image := pngOf(t, 8, 8)
@@ -99,7 +99,7 @@ func TestTask_InputOfResponse_SubmitsEqualTask(t *testing.T) { // FP5
 	})
 }
 
-func TestSubmitTask_VariableOfTask_RefusedOnceItsContentIsGone(t *testing.T) { // FP5
+func TestSubmitTask_VariableOfTask_RefusedOnceItsContentIsGone(t *testing.T) { // T30
 	t.Parallel()
 	h := newHarness(t)
 	alice := h.token("alice")
@@ -142,7 +142,7 @@ func TestSubmitTask_VariableOfTask_RefusedOnceItsContentIsGone(t *testing.T) { /
 	require.Equal(t, doc{"assetId": task.Variables["resume"]}, got["variables"].(doc)["resume"])
 }
 
-func TestSubmitTask_TextIsIDOfOwnAsset_RefusedWithTheRightForm(t *testing.T) { // FP5
+func TestSubmitTask_TextIsIDOfOwnAsset_RefusedWithTheRightForm(t *testing.T) { // T30
 	t.Parallel()
 	h := newHarness(t)
 	alice := h.token("alice")
@@ -181,7 +181,7 @@ func TestSubmitTask_TextIsIDOfOwnAsset_RefusedWithTheRightForm(t *testing.T) { /
 	}
 }
 
-func TestTask_Title_GivenElseFileElseFirstWords(t *testing.T) { // FP5
+func TestTask_Title_GivenElseFileElseFirstWords(t *testing.T) { // T30
 	t.Parallel()
 	h := newHarness(t)
 	alice := h.token("alice")
@@ -217,7 +217,7 @@ func TestTask_Title_GivenElseFileElseFirstWords(t *testing.T) { // FP5
 	require.Equal(t, berth.CodeIdempotencyMismatch, h.call(http.MethodPost, "/v1/tasks", alice, match(with("title", "Two")), "Idempotency-Key", "titles").problem.Code)
 }
 
-func TestTaskList_TitleOrService_Filters(t *testing.T) { // FP5
+func TestTaskList_TitleOrService_Filters(t *testing.T) { // T30
 	t.Parallel()
 	h := newHarness(t)
 	alice := h.token("alice")

@@ -154,7 +154,7 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 	}
 }
 
-func TestTaskSubmit_FromTask_NewTaskWithItsInput(t *testing.T) { // FP5
+func TestTaskSubmit_FromTask_NewTaskWithItsInput(t *testing.T) { // T30
 	t.Parallel()
 	type request struct {
 		client.Submission

@@ -14,7 +14,7 @@ import (
 	"berth/internal/testnames"
 )
 
-func TestCreateTask_TitleAsset_TitleIsItsNameOrFirstWords(t *testing.T) { // FP5
+func TestCreateTask_TitleAsset_TitleIsItsNameOrFirstWords(t *testing.T) { // T30
 	family := "👩\u200d👩\u200d👧"
 	cases := map[string]struct {
 		asset berth.Asset
@@ -57,7 +57,7 @@ func TestCreateTask_TitleAsset_TitleIsItsNameOrFirstWords(t *testing.T) { // FP5
 }
 
 // A title is a name that a client may give, too, and never ends within a character that readers see.
-func TestShorten_AnyText_IsNameOfWholeCharacters(t *testing.T) { // FP5
+func TestShorten_AnyText_IsNameOfWholeCharacters(t *testing.T) { // T30
 	t.Parallel()
 	pieces := []string{
 		"a", "Z", " ", "\n", "\u3000", "字", "é", "e\u0301", "👩\u200d👩\u200d👧", "🏳\ufe0f\u200d🌈", "🇩🇪", "각", "\u1112\u1161\u11ab", "क्\u200dषि", "\u2067", "\u2069",
@@ -91,7 +91,7 @@ func TestShorten_AnyText_IsNameOfWholeCharacters(t *testing.T) { // FP5
 	})
 }
 
-func TestListTasks_TitleQuery_FindsWordsInOrder(t *testing.T) { // FP5
+func TestListTasks_TitleQuery_FindsWordsInOrder(t *testing.T) { // T30
 	each(t, func(t *testing.T, l *Ledger) {
 		for i, title := range []string{
 			"Senior Backend Engineer", "高级后端工程师（调度方向）", "100% remote_work.pdf", `C:\posting.txt`, "ΟΔΟΣ Ａcme", "Engineering, 100 users",
@@ -126,7 +126,7 @@ func TestListTasks_TitleQuery_FindsWordsInOrder(t *testing.T) { // FP5
 	})
 }
 
-func TestErase_TaskOrAsset_TitleIsErasedToo(t *testing.T) { // FP5 B11
+func TestErase_TaskOrAsset_TitleIsErasedToo(t *testing.T) { // T30; B11
 	each(t, func(t *testing.T, l *Ledger) {
 		text := put(t, l, "alice", "My secret diary")
 		one, two, three := chain(), chain(), chain()
