@@ -144,7 +144,7 @@ type TaskRequest struct {
 	Locale    Locale   `json:"locale"`
 	Tier      Tier     `json:"tier"`
 	// Variables maps a variable's name to the asset that holds its value.
-	Variables map[string]string `json:"variables" doc:"Asset id of each variable"`
+	Variables map[string]string `json:"variables"`
 	TraceID   string            `json:"traceId,omitempty"`
 	RequestID string            `json:"requestId,omitempty"`
 }
@@ -165,6 +165,8 @@ type TaskPlan struct {
 	// Key is empty for a task whose id the client chose.
 	Key    string `json:"key,omitempty"`
 	Number int64  `json:"number,omitempty"`
+	// TitleAsset is the asset that the title is taken from when the row is stored: histories contain no texts.
+	TitleAsset string `json:"titleAsset,omitempty"`
 }
 
 // TaskRef identifies a task. Its id is unique among the tasks of its user, who may have chosen it.
@@ -201,6 +203,8 @@ func (p TaskPlan) Ref() TaskRef { return TaskRef{UserID: p.UserID, TaskID: p.ID}
 // Task is one LLM request as the ledger stores it.
 type Task struct {
 	TaskPlan
+	// Title is the one that the client gave, the name of a file, or the first words of a text; empty when it was erased.
+	Title  string
 	Status TaskStatus
 	// StepIndex is the current step.
 	StepIndex int
@@ -258,9 +262,10 @@ const (
 	AssetImage  AssetKind = "image"
 	AssetText   AssetKind = "text"
 	AssetResult AssetKind = "result"
+	AssetTitle  AssetKind = "title" // of a task, as its client gave it
 )
 
-// Asset is a stored image or text.
+// Asset is a stored image or text. A text without a name was not uploaded as a file.
 type Asset struct {
 	ID        string    `json:"assetId"`
 	UserID    string    `json:"userId"`

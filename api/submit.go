@@ -26,6 +26,7 @@ type submitBody struct {
 	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Client-chosen id, unique among your tasks; generated when omitted"`
 	ServiceID string              `json:"serviceId" maxLength:"128" doc:"Service that the task belongs to"`
 	Template  berth.Template      `json:"template"`
+	Title     string              `json:"title,omitempty" doc:"Names the task in lists, at most 80 characters. Default: the name of the first uploaded file, else the first words of the first text"`
 	Locale    string              `json:"locale,omitempty" default:"en" doc:"Language of the prompts and the answer: en, zh, or a tag of one of them such as en-US or zh-Hans"`
 	Variables map[string]Variable `json:"variables" maxProperties:"8" doc:"Inputs of the template, see GET /v1/templates"`
 }
@@ -47,7 +48,7 @@ func (s *server) submitRoute() {
 func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
 	cl := callOf(ctx)
 	b := in.Body
-	if err := cmp.Or(optionalID("taskId", b.TaskID), berth.ValidID("serviceId", b.ServiceID)); err != nil {
+	if err := cmp.Or(optionalID("taskId", b.TaskID), berth.ValidID("serviceId", b.ServiceID), normalize("title", &b.Title, berth.MaxTaskTitle)); err != nil {
 		return nil, err
 	}
 	if b.TaskID != "" && in.IdempotencyKey != "" {
@@ -65,12 +66,13 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err != nil {
 		return nil, err
 	}
+	vals.title = b.Title
 	plan := berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
 			ServiceID: b.ServiceID, Template: b.Template, Locale: locale,
 			Variables: vals.ids(cl.user.UserID), RequestID: cl.requestID, TraceID: cl.traceID,
 		},
-		UserID: cl.user.UserID,
+		UserID: cl.user.UserID, TitleAsset: vals.titleAsset(cl.user.UserID, b.Template),
 	}
 	if err := s.propose(ctx, &plan, llm.HasImage(vals.kinds)); err != nil {
 		return nil, err
@@ -79,7 +81,11 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		return nil, err
 	}
 	// Texts are compared by content, which their asset ids represent.
-	plan.RequestHash, err = hashRequest(plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables)
+	parts := []any{plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables}
+	if b.Title != "" {
+		parts = append(parts, b.Title)
+	}
+	plan.RequestHash, err = hashRequest(parts...)
 	if err != nil {
 		return nil, err
 	}

@@ -416,13 +416,13 @@ func (s *stack) eventsOf(user, task string) string {
 	return string(body)
 }
 
-func (s *stack) tasksOf(user string) []berth.Task {
+func (s *stack) tasksOf(user string) []client.Task {
 	s.tb.Helper()
 	status, out := s.send(http.MethodGet, "/v1/tasks", s.token(user), nil)
 	require.Equal(s.tb, http.StatusOK, status)
 	raw, err := json.Marshal(out["tasks"])
 	require.NoError(s.tb, err)
-	var tasks []berth.Task
+	var tasks []client.Task
 	require.NoError(s.tb, json.Unmarshal(raw, &tasks))
 	return tasks
 }

@@ -125,7 +125,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	b.do(chromedp.Click(`nav a[href="#/tasks"]`))
 	row := fmt.Sprintf(`.history .tasks a[href="#/tasks/%s"]`, id)
 	b.await("the task in the history", `document.querySelector(%s) !== null`, row)
-	require.Equal(t, w.template, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.name').textContent`, row)))
+	require.Equal(t, w.template, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.of').textContent`, row)))
 	require.Equal(t, w.done, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.status').textContent`, row)))
 	b.shoot(user + "-history")
 	b.do(chromedp.Click(row))

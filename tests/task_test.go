@@ -158,7 +158,7 @@ func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22, FT6
 			return last
 		}
 	}
-	upload := func(user, text string) map[string]string {
+	upload := func(user, text string) client.AssetVariable {
 		id, err := s.user(user).Upload(t.Context(), "notes.txt", []byte(text))
 		require.NoError(t, err)
 		return client.AssetRef(id)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,9 +30,11 @@ type taskCommands struct {
 
 type taskSubmit struct {
 	agent.Server `embed:""`
-	Template     berth.Template `help:"Use this template: ${enum}." enum:"${templates}" required:""`
-	Locale       berth.Locale   `help:"Answer in this language: ${enum}." enum:"${locales}" default:"en"`
-	Service      string         `help:"Account the task to this service." default:"career"`
+	From         string         `help:"Submit the input of this task again, as a new task. Other flags replace parts of it." placeholder:"ID"`
+	Template     berth.Template `help:"Use this template: ${templates}." enum:",${templates}" default:""`
+	Locale       berth.Locale   `help:"Answer in this language: ${locales}. Default: en." enum:",${locales}" default:""`
+	Service      string         `help:"Account the task to this service. Default: career."`
+	Title        string         `help:"Give the task this title in lists. Default: the name of a file, or the first words of a text."`
 	ID           string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
 	Resume       string         `help:"Read the résumé from this file: text or a document such as PDF, DOCX, ODT or HTML; for the summary of a résumé also an image." type:"existingfile"`
 	Job          string         `help:"Read the posting from this file: text, a document such as PDF, DOCX, ODT, HTML or mail, or an image." type:"existingfile"`
@@ -42,7 +45,10 @@ type taskSubmit struct {
 
 // Run uploads the files, submits the task and prints its id.
 func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
-	variables := map[string]any{}
+	sub, key, err := c.submission(ctx, api)
+	if err != nil {
+		return err
+	}
 	add := func(flag, file, textVar, imageVar string) error {
 		if file == "" {
 			return nil
@@ -54,15 +60,15 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 		name := textVar
 		if extract.Detect(b, file).Image != "" {
 			var ok bool
-			if name, ok = imageVariable(c.Template, textVar, imageVar); !ok {
-				return fmt.Errorf("%s: %s takes a text or document, not an image: %s", flag, c.Template, file)
+			if name, ok = imageVariable(sub.Template, textVar, imageVar); !ok {
+				return fmt.Errorf("%s: %s takes a text or document, not an image: %s", flag, sub.Template, file)
 			}
 		}
 		id, err := api.Upload(ctx, file, b)
 		if err != nil {
 			return fmt.Errorf("upload %s: %w", file, err)
 		}
-		variables[name] = client.AssetRef(id)
+		replace(&sub, name, client.AssetRef(id))
 		return nil
 	}
 	if err := errors.Join(
@@ -73,11 +79,10 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 		return err
 	}
 	if c.Notes != "" {
-		variables[berth.VarNotes] = c.Notes
+		replace(&sub, berth.VarNotes, c.Notes)
 	}
-	acc, err := api.Submit(ctx, client.Submission{
-		TaskID: c.ID, ServiceID: c.Service, Template: c.Template, Locale: c.Locale, Variables: variables,
-	}, "")
+	sub.Title = cmp.Or(c.Title, sub.Title)
+	acc, err := api.Submit(ctx, sub, key)
 	if err != nil {
 		return err
 	}
@@ -86,6 +91,44 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 		return nil
 	}
 	return follow(ctx, api, acc.TaskID, screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
+}
+
+// submission returns what is submitted before the variables of the flags: nothing, or all of another task. Its key makes it a new one.
+func (c *taskSubmit) submission(ctx context.Context, api *client.Client) (sub client.Submission, key string, err error) {
+	variables := map[string]any{}
+	switch {
+	case c.From != "":
+		t, err := api.Get(ctx, c.From)
+		if err != nil {
+			return sub, "", taskError(c.From, err)
+		}
+		for name, ref := range t.Variables {
+			variables[name] = ref
+		}
+		sub = client.Submission{Title: t.Title, ServiceID: t.ServiceID, Template: t.Template, Locale: t.Locale}
+		if c.ID == "" {
+			key = berth.NewID("")
+		}
+	case c.Template == "":
+		return sub, "", errors.New("missing flags: --template, or --from to submit a task again")
+	}
+	return client.Submission{
+		TaskID: c.ID, Title: sub.Title, Variables: variables, ServiceID: cmp.Or(c.Service, sub.ServiceID, "career"),
+		Template: cmp.Or(c.Template, sub.Template), Locale: cmp.Or(c.Locale, sub.Locale, berth.LocaleEN),
+	}, key, nil
+}
+
+// replace sets a variable in place of its alternatives. Another input has another title.
+func replace(sub *client.Submission, name string, value any) {
+	vars := sub.Template.Spec().Variables
+	if i := slices.IndexFunc(vars, func(v berth.Variable) bool { return v.Name == name }); i >= 0 && vars[i].Group != "" {
+		for _, v := range vars {
+			if v.Group == vars[i].Group {
+				delete(sub.Variables, v.Name)
+			}
+		}
+	}
+	sub.Variables[name], sub.Title = value, ""
 }
 
 // imageVariable returns the variable for an image in place of a text: imageVar, or textVar where the template has neither, so that the
@@ -281,6 +324,9 @@ type taskList struct {
 	User         string           `help:"List the tasks of this user, for operators. Default: the token's user."`
 	Status       berth.TaskStatus `help:"List tasks with this status: ${task_statuses}." enum:",${task_statuses}" default:""`
 	Template     berth.Template   `help:"List tasks of this template: ${templates}." enum:",${templates}" default:""`
+	Search       string           `help:"List tasks whose title has these words in this order, whatever their case."`
+	Service      string           `help:"List tasks of this service."`
+	Open         bool             `help:"List tasks that have not ended."`
 	Since        time.Duration    `help:"List tasks accepted within this time, such as 24h."`
 	From         timeFlag         `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z." placeholder:"TIME"`
 	To           timeFlag         `help:"List tasks accepted before this time." placeholder:"TIME"`
@@ -291,7 +337,7 @@ type taskList struct {
 // Run prints the tasks as a table.
 func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 	q := client.TaskQuery{
-		UserID: c.User, Status: c.Status, Template: c.Template, From: c.From.Time, To: c.To.Time, Limit: c.Limit, Cursor: c.Cursor,
+		UserID: c.User, Status: c.Status, Template: c.Template, Title: c.Search, ServiceID: c.Service, Open: c.Open, From: c.From.Time, To: c.To.Time, Limit: c.Limit, Cursor: c.Cursor,
 	}
 	switch {
 	case c.Since < 0:
@@ -316,7 +362,7 @@ func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 
 func printTasks(out io.Writer, tasks []client.Task) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ACCEPTED\tTASK\tTEMPLATE\tTIER\tSTATUS\tERROR")
+	fmt.Fprintln(w, "ACCEPTED\tTASK\tTEMPLATE\tTIER\tSTATUS\tERROR\tTITLE")
 	for _, t := range tasks {
 		code := berth.Code("")
 		if t.Error != nil {
@@ -326,7 +372,7 @@ func printTasks(out io.Writer, tasks []client.Task) error {
 		if t.Status == berth.TaskCompleted && t.FinishReason == berth.FinishLength {
 			status += ", truncated"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.ID, t.Template, t.Tier, status, code)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.ID, t.Template, t.Tier, status, code, named(t.Title))
 	}
 	return w.Flush()
 }

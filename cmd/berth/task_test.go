@@ -111,11 +111,12 @@ func TestTaskList_TruncatedAnswer_IsMarked(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, printTasks(&out, []client.Task{
 		{TaskRequest: berth.TaskRequest{ID: "t1"}, Status: berth.TaskCompleted, FinishReason: "stop"},
-		{TaskRequest: berth.TaskRequest{ID: "t2"}, Status: berth.TaskCompleted, FinishReason: berth.FinishLength},
+		{TaskRequest: berth.TaskRequest{ID: "t2"}, Status: berth.TaskCompleted, FinishReason: berth.FinishLength, Title: "后端工程师"},
 	}))
 	lines := strings.Split(out.String(), "\n")
 	require.NotContains(t, lines[1], "truncated")
 	require.Contains(t, lines[2], "COMPLETED, truncated")
+	require.Regexp(t, "  后端工程师$", lines[2])
 }
 
 func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T) {
@@ -151,6 +152,64 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 		require.NoError(t, err, name)
 		require.Equal(t, map[string]any{c.variable: map[string]any{"assetId": "a"}}, (<-sent).Variables, name)
 	}
+}
+
+func TestTaskSubmit_FromTask_NewTaskWithItsInput(t *testing.T) { // T30
+	t.Parallel()
+	type request struct {
+		client.Submission
+		key string
+	}
+	sent := make(chan request, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodGet && r.URL.Path == "/v1/tasks/t0":
+			fmt.Fprint(w, `{"taskId":"t0","title":"Old","serviceId":"svc","template":"job_match","locale":"zh","tier":"paid",
+				"variables":{"resume":{"assetId":"r","kind":"text_asset"},"jobImage":{"assetId":"i","kind":"image_asset"}}}`)
+		case r.URL.Path == "/v1/assets":
+			fmt.Fprint(w, `{"assetId":"new"}`)
+		default:
+			s := request{key: r.Header.Get("Idempotency-Key")}
+			_ = json.NewDecoder(r.Body).Decode(&s.Submission)
+			sent <- s
+			fmt.Fprint(w, `{"taskId":"t1"}`)
+		}
+	}))
+	defer srv.Close()
+	file := filepath.Join(t.TempDir(), "job.txt")
+	require.NoError(t, os.WriteFile(file, []byte("We seek"), 0o600))
+	asset := func(id string, kind berth.VariableKind) map[string]any {
+		v := map[string]any{"assetId": id}
+		if kind != "" {
+			v["kind"] = string(kind)
+		}
+		return v
+	}
+	resume, image := asset("r", berth.KindTextAsset), asset("i", berth.KindImageAsset)
+	keys := map[string]bool{}
+	for name, c := range map[string]struct {
+		taskSubmit
+		want client.Submission
+	}{
+		"as it was": {taskSubmit{}, client.Submission{Title: "Old", ServiceID: "svc", Template: "job_match", Locale: "zh", Variables: map[string]any{"resume": resume, "jobImage": image}}},
+		"with another posting, in place of its image": {
+			taskSubmit{Job: file, Notes: "n", Title: "New", Locale: "en", Service: "other"},
+			client.Submission{Title: "New", ServiceID: "other", Template: "job_match", Locale: "en", Variables: map[string]any{"resume": resume, "jobText": asset("new", ""), "notes": "n"}},
+		},
+		"with other notes":      {taskSubmit{Notes: "n"}, client.Submission{ServiceID: "svc", Template: "job_match", Locale: "zh", Variables: map[string]any{"resume": resume, "jobImage": image, "notes": "n"}}},
+		"with another template": {taskSubmit{Template: "interview_prep"}, client.Submission{Title: "Old", ServiceID: "svc", Template: "interview_prep", Locale: "zh", Variables: map[string]any{"resume": resume, "jobImage": image}}},
+		"with an id":            {taskSubmit{ID: "mine"}, client.Submission{TaskID: "mine", Title: "Old", ServiceID: "svc", Template: "job_match", Locale: "zh", Variables: map[string]any{"resume": resume, "jobImage": image}}},
+	} {
+		c.From = "t0"
+		require.NoError(t, c.Run(t.Context(), client.New(srv.URL, "t")), name)
+		got := <-sent
+		require.Equal(t, c.want, got.Submission, name)
+		require.Equal(t, c.ID == "", got.key != "", name)
+		require.False(t, got.key != "" && keys[got.key], "each is a new task")
+		keys[got.key] = true
+	}
+	require.ErrorContains(t, (&taskSubmit{}).Run(t.Context(), client.New(srv.URL, "t")), "--template, or --from")
 }
 
 func TestTaskSubmit_Replay_SaysSo(t *testing.T) {

@@ -107,14 +107,18 @@ export class Api {
 
   /** text returns a stored text, for example the output of a step. */
   async text(assetId: string): Promise<string> {
-    const res = await fetch(at(`/v1/assets/${encodeURIComponent(assetId)}`), { headers: this.headers() });
-    const body = await res.text();
-    if (!res.ok) throw problemOf(res.status, body);
-    return body;
+    return (await this.content(assetId)).text();
   }
 
-  tasks(cursor: string, limit: number) {
-    return this.page<TaskView>('/v1/tasks', 'tasks', { limit, cursor });
+  /** content returns what an asset contains. */
+  async content(assetId: string): Promise<Blob> {
+    const res = await fetch(at(`/v1/assets/${encodeURIComponent(assetId)}`), { headers: this.headers() });
+    if (!res.ok) throw problemOf(res.status, await res.text());
+    return res.blob();
+  }
+
+  tasks(cursor: string, limit: number, filters: { q?: string; template?: string; status?: string; open?: boolean } = {}) {
+    return this.page<TaskView>('/v1/tasks', 'tasks', { ...filters, limit, cursor });
   }
 
   /** entries lists the changes of the own credits, newest first. */

@@ -23,6 +23,18 @@ class Draft {
     this.owner = userId;
   }
 
+  /** Whether something was entered. */
+  get filled() {
+    return Object.values(this.values).some(isFilled);
+  }
+
+  /** Replaces what was entered by a submission. */
+  fill(template: string, serviceId: string, locale: string, values: Record<string, Value>) {
+    this.clear();
+    Object.assign(this, { template, serviceId, locale });
+    Object.assign(this.values, values);
+  }
+
   /** Discards what was entered; the fields remain. */
   clear() {
     for (const key of Object.keys(this.values)) this.values[key] = emptyValue();
@@ -31,7 +43,7 @@ class Draft {
   }
 
   private store() {
-    if (!Object.values(this.values).some(isFilled)) return sessionStorage.removeItem(kept);
+    if (!this.filled) return sessionStorage.removeItem(kept);
     const { owner, template, serviceId, locale, values } = this;
     const text = JSON.stringify({ owner, template, serviceId, locale, values }, (_, v: unknown) => (v instanceof File ? undefined : v));
     try {

@@ -62,6 +62,10 @@ const en = {
   answer: 'Answer', evidence: 'Requirements', matched: 'matched', missing: 'missing', of: 'of', pointsLine: 'requirements so far are supported by the résumé', pointsDone: 'requirements are supported by the résumé',
   noEvidence: 'Not found in the résumé.', raw: 'Raw JSON', nothingYet: 'The answer will appear here as it is written.',
   nothingWritten: 'No text was written.', unreachableStatus: 'Server unreachable',
+  submitted: 'Submitted', text: 'Text', image: 'Image', copyJson: 'Copy as JSON', copyCurl: 'Copy as curl', inputErased: 'Erased, by you or because of its age.',
+  again: 'Run again', edit: 'Edit', replaceDraft: 'The form has what you have entered before. It is replaced by what was submitted for this task.', keepDraft: 'Keep the form',
+  templateGone: 'This template is no longer offered.',
+  template: 'Template', charged: 'Price', ended: 'Ended',
   copy: 'Copy', copied: 'Copied', cancel: 'Cancel', cancelling: 'Cancelling…', temporal: 'Run in Temporal',
   taskId: 'Task', created: 'Accepted', took: 'Time', tokens: 'Tokens', tokensIn: 'in', tokensOut: 'out', tier_paid: 'paid', tier_free: 'free', tier: 'Tier',
   erased: 'The texts of this task were erased, by you or because of their age. Its status remains.',
@@ -139,6 +143,7 @@ const en = {
   r_assetGone: 'The server no longer has this file. Choose it again.',
 
   noTasks: 'No tasks yet. Tasks you start will appear here.', allTasks: 'All tasks', older: 'Older', historyFailed: 'Could not load the list.',
+  findTitle: 'Search titles', all: 'All', open: 'Not ended', noneFound: 'No task matches.', listed: 'Tasks listed: {0}', listedMore: 'Tasks listed: {0}, and there are more',
   colTask: 'Task', colStatus: 'Status', colWhen: 'Started',
   credits: 'Credits', creditsLead: 'What added credits to your account and what used them, newest first.', creditsFailed: 'Could not load the entries.',
   noCredits: 'No entries yet.', colWhat: 'What', colAmount: 'Amount',
@@ -207,6 +212,10 @@ const zh: Words = {
   answer: '回答', evidence: '职位要求', matched: '符合', missing: '缺少', of: '/', pointsLine: '项要求（截至目前）在简历中有依据', pointsDone: '项要求在简历中有依据',
   noEvidence: '简历中没有相关内容。', raw: '原始 JSON', nothingYet: '回答生成时会显示在这里。',
   nothingWritten: '没有生成任何内容。', unreachableStatus: '无法连接服务器',
+  submitted: '提交的内容', text: '文字', image: '图片', copyJson: '复制为 JSON', copyCurl: '复制为 curl', inputErased: '已删除：由您删除，或已超过保存期限。',
+  again: '再次运行', edit: '编辑', replaceDraft: '表单中有您先前输入的内容，将替换为此任务提交的内容。', keepDraft: '保留表单',
+  templateGone: '已不再提供此模板。',
+  template: '模板', charged: '价格', ended: '结束时间',
   copy: '复制', copied: '已复制', cancel: '取消任务', cancelling: '正在取消…', temporal: '在 Temporal 中查看',
   taskId: '任务', created: '受理', took: '用时', tokens: 'Token 数', tokensIn: '输入', tokensOut: '输出', tier_paid: '付费', tier_free: '免费', tier: '级别',
   erased: '此任务的文本已被删除（由您操作或因保留期已满），仅保留其状态。',
@@ -284,6 +293,7 @@ const zh: Words = {
   r_assetGone: '服务器上已没有这个文件，请重新选择。',
 
   noTasks: '还没有任务，新建的任务会显示在这里。', allTasks: '全部任务', older: '更早', historyFailed: '无法载入列表。',
+  findTitle: '搜索标题', all: '全部', open: '进行中', noneFound: '没有符合条件的任务。', listed: '已列出 {0} 个任务', listedMore: '已列出 {0} 个任务，还有更多',
   colTask: '任务', colStatus: '状态', colWhen: '开始时间',
   credits: '点数', creditsLead: '点数的增加与使用记录，最新的在前。', creditsFailed: '无法载入明细。',
   noCredits: '还没有明细。', colWhat: '内容', colAmount: '数额',
@@ -398,6 +408,20 @@ class I18n {
     const today = d.toDateString() === new Date().toDateString();
     const locale = this.lang === 'zh' ? 'zh-CN' : 'en-GB';
     return d.toLocaleString(locale, today ? { hour: '2-digit', minute: '2-digit' } : { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
+  }
+
+  /** Formats a time with its date and zone. */
+  exact(ms: number): string {
+    if (!ms) return '';
+    return new Date(ms).toLocaleString(this.lang === 'zh' ? 'zh-CN' : 'en-GB', { dateStyle: 'medium', timeStyle: 'long' });
+  }
+
+  /** Formats how long ago a time was, in the largest unit. */
+  relative(ms: number): string {
+    const seconds = Math.max(0, Date.now() - ms) / 1000;
+    const units: [Intl.RelativeTimeFormatUnit, number][] = [['year', 31_557_600], ['month', 2_629_800], ['day', 86_400], ['hour', 3600], ['minute', 60], ['second', 1]];
+    const [unit, length] = units.find(([, s]) => seconds >= s) ?? ['second', 1];
+    return new Intl.RelativeTimeFormat(this.lang === 'zh' ? 'zh-CN' : 'en-GB', { numeric: 'auto' }).format(-Math.floor(seconds / length), unit);
   }
 
   /** Formats how many calls a model serves before one; an unknown number is negative. */

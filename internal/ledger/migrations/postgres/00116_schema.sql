@@ -1,7 +1,7 @@
 -- +goose Up
 
 -- The whole schema, as one migration until the first release. Databases of earlier checkouts are not migrated: their last migration
--- was 114, so that this one is applied to them, and fails.
+-- was 115, so that this one is applied to them, and fails.
 --
 -- Times are Unix milliseconds, 0 when not set. JSON is TEXT. Ids of tasks and assets compare byte by byte, as in SQLite, so that both order
 -- pages alike. The tables of SQLite have the same names and columns.
@@ -52,6 +52,9 @@ CREATE TABLE tasks (
     begun_step       INTEGER NOT NULL, -- the furthest step that had an attempt, -1 for none
     called_step      INTEGER NOT NULL, -- the furthest step for which a provider was called, -1 for none
     variables        TEXT NOT NULL,
+    title            TEXT NOT NULL, -- empty when its texts were erased
+    title_key        TEXT COLLATE "C" NOT NULL, -- the title as searches compare it
+    title_asset      TEXT COLLATE "C" NOT NULL, -- the asset that the title was taken from, else empty
     request_hash     TEXT NOT NULL,
     fence            BIGINT NOT NULL,
     result_asset_id  TEXT COLLATE "C" REFERENCES assets (id),
@@ -72,8 +75,11 @@ CREATE TABLE tasks (
     PRIMARY KEY (user_id, id)
 );
 CREATE INDEX tasks_by_id ON tasks (id);
-CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id);
-CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id);
+-- The columns by which lists are filtered are in the index: a page that has to pass many tasks reads no other row.
+CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id) INCLUDE (status, template, service_id, ended_at);
+CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id) INCLUDE (status, template, service_id, ended_at, title_key);
+-- The tasks of all users that failed, among millions. SQLite, which has no statistics, would read it for those of one user.
+CREATE INDEX tasks_by_status ON tasks (status, created_at, id, user_id);
 CREATE INDEX tasks_by_result ON tasks (result_asset_id);
 CREATE INDEX tasks_open ON tasks (user_id, id) WHERE ended_at = 0;
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;
