@@ -1,0 +1,84 @@
+// Package schema compiles JSON schemas and describes what does not match them.
+package schema
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// Compile compiles a JSON schema, of draft 2020-12 by default, which cannot refer to other files.
+func Compile(name string, raw []byte) (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(jsonschema.SchemeURLLoader{})
+	if err := c.AddResource(name, doc); err != nil {
+		return nil, err
+	}
+	return c.Compile(name)
+}
+
+// MustCompile compiles an embedded schema.
+func MustCompile(name string, raw []byte) *jsonschema.Schema {
+	s, err := Compile(name, raw)
+	if err != nil {
+		panic(fmt.Sprintf("schema %s: %v", name, err))
+	}
+	return s
+}
+
+// Problem is one violation of a schema.
+type Problem struct {
+	Path    []string
+	Message string
+	Unknown []string // properties at the path that the schema does not have
+}
+
+// Problems returns the violations that a validation found, nil when err is nil.
+func Problems(err error) []Problem {
+	var invalid *jsonschema.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &invalid):
+		return []Problem{{Message: err.Error()}}
+	}
+	var out []Problem
+	var walk func(e *jsonschema.ValidationError, of jsonschema.ErrorKind)
+	walk = func(e *jsonschema.ValidationError, of jsonschema.ErrorKind) {
+		for _, cause := range e.Causes {
+			walk(cause, e.ErrorKind)
+		}
+		if len(e.Causes) == 0 {
+			p := Problem{Path: e.InstanceLocation, Message: describe(e.ErrorKind, of)}
+			if more, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+				p.Unknown = more.Properties
+			}
+			out = append(out, p)
+		}
+	}
+	walk(invalid, nil)
+	return out
+}
+
+// english formats the messages of the schema library.
+var english = message.NewPrinter(language.English)
+
+// describe returns what a violation is, without the value: it may be a key that was written in the wrong place. The name of a property is
+// none.
+func describe(violation, of jsonschema.ErrorKind) string {
+	_, name := of.(*kind.PropertyNames)
+	if p, ok := violation.(*kind.Pattern); ok && !name {
+		return "does not match pattern " + p.Want
+	}
+	return violation.LocalizedString(english)
+}
