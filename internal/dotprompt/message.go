@@ -82,7 +82,7 @@ func (a *assembler) literal(s string) error {
 	if a.text.Len() == 0 {
 		a.blank = true
 	}
-	trimmed := strings.TrimRightFunc(s, func(r rune) bool { return r < 0x80 && isSpace(byte(r)) })
+	trimmed := strings.TrimRight(s, " \t\n\r")
 	if a.blank {
 		front := 0
 		for front < len(s) && isSpace(s[front]) {

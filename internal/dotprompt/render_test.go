@@ -193,7 +193,9 @@ func TestCompile_EachMistake_NamesFileLineAndRemedy(t *testing.T) { // G1
 		{strings.Repeat("{{a}}", 60_000), "t.prompt:1", "split the prompt"},
 	} {
 		p, problems := Compile(Source{"t.prompt", 1, c.body}, testConfig(partials))
-		require.True(t, p == nil, "%.200s", c.body)
+		if p != nil {
+			t.Fatalf("compiles: %.200s", c.body)
+		}
 		found := false
 		for _, problem := range problems {
 			require.NotZero(t, problem.Line)

@@ -95,7 +95,7 @@ func scan(src Source) ([]item, []Problem) {
 			return s.items, s.problems
 		}
 		escaped := i > 0 && rest[i-1] == '\\'
-		if escaped && !(i > 1 && rest[i-2] == '\\') {
+		if escaped && (i == 1 || rest[i-2] != '\\') {
 			text.WriteString(rest[:i-1])
 			text.WriteString("{{")
 			s.pos += i + 2

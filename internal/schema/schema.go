@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -12,7 +13,8 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Compile compiles a JSON schema, of draft 2020-12 by default, which cannot refer to other files.
+// Compile compiles a JSON schema, of draft 2020-12 by default, which cannot refer to other files. A name with a fragment, such as
+// x.json#/$defs/part, compiles this part.
 func Compile(name string, raw []byte) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -21,7 +23,8 @@ func Compile(name string, raw []byte) (*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(jsonschema.SchemeURLLoader{})
-	if err := c.AddResource(name, doc); err != nil {
+	file, _, _ := strings.Cut(name, "#")
+	if err := c.AddResource(file, doc); err != nil {
 		return nil, err
 	}
 	return c.Compile(name)
