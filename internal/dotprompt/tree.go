@@ -200,6 +200,12 @@ func (b *builder) partial(it item) {
 	b.add(p)
 }
 
+// trimLeft replaces a text by its end.
+func (it *item) trimLeft(end string) {
+	it.line += strings.Count(it.text[:len(it.text)-len(end)], "\n")
+	it.text = end
+}
+
 // trimSpace removes the white space that belongs to tags: what a tilde names, and the whole line of a block, else, comment or partial that has
 // a line of its own.
 func trimSpace(items []item) {
@@ -243,9 +249,9 @@ func trimSpace(items []item) {
 		if i+1 < len(items) && items[i+1].kind == itemText {
 			switch next := &items[i+1]; {
 			case it.right:
-				next.text = strings.TrimLeft(next.text, " \t\r\n")
+				next.trimLeft(strings.TrimLeft(next.text, " \t\r\n"))
 			case alone:
-				next.text = strings.TrimPrefix(next.text, tail)
+				next.trimLeft(strings.TrimPrefix(next.text, tail))
 			}
 		}
 		if i > 0 && items[i-1].kind == itemText {

@@ -325,7 +325,7 @@ func (l *loader) unused() {
 	}
 	for i, v := range l.out.Variables {
 		if !reads[v.Name] && !v.Evidence {
-			l.invalid(child(l.pathOfVariable(i), "name"), "no prompt and no condition uses %s: remove it, or write {{%s}} in a prompt", v.Name, v.Name)
+			l.invalid(l.pathOfVariable(i), "no prompt and no condition uses %s: remove it, or write {{%s}} in a prompt", v.Name, v.Name)
 		}
 	}
 	for i, b := range l.out.Background {
@@ -362,5 +362,5 @@ func (l *loader) pathOfVariable(i int) []string {
 			return path
 		}
 	}
-	return []string{"variables", fmt.Sprint(i)}
+	return []string{"variables", fmt.Sprint(i), "name"}
 }

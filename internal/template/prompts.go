@@ -201,7 +201,7 @@ func (l *loader) frontMatter(i int, s *Step, src dotprompt.Source, at fieldPath)
 			return
 		}
 		for j := 0; j+1 < len(d.root.Content); j += 2 {
-			if name := d.root.Content[j].Value; !slices.Contains(beside, name) && findExact(l.doc.root, []string{name}) == nil && fieldExists(name) {
+			if name := d.root.Content[j].Value; !slices.Contains(beside, name) && fieldExists(name) {
 				l.at(d, []string{name}, "belongs into %s: a prompt beside it has %s only", mainFile, strings.Join(beside, ", "))
 			}
 		}

@@ -81,6 +81,9 @@ func (r *treeReader) directory(dir string, above []folder) {
 		isDir, regular := e.IsDir(), e.Type().IsRegular()
 		if e.Type()&fs.ModeSymlink != 0 {
 			info, err := fs.Stat(r.fsys, full)
+			if err != nil && !relevant(name) && path.Ext(name) != "" {
+				continue
+			}
 			if err != nil {
 				r.mistake(full, "is a link that cannot be followed within the directory: replace it with the file")
 				continue

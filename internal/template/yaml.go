@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -67,12 +68,15 @@ func (l *loader) parseYAML(file string, offset int, text string, want *jsonschem
 	return d
 }
 
+// position is the line in the words of the parser, which the mistake has already.
+var position = regexp.MustCompile(`^(yaml: )?line \d+:? `)
+
 func (l *loader) syntax(file string, offset int, err error) {
 	line, message := 1, err.Error()
 	if s, ok := errors.AsType[*yamlfile.SyntaxError](err); ok {
 		line, message = max(s.Line, 1), s.Message
 	}
-	l.add(file, line+offset, nil, "%s", strings.TrimPrefix(message, "yaml: "))
+	l.add(file, line+offset, nil, "%s", position.ReplaceAllString(strings.TrimPrefix(message, "yaml: "), ""))
 }
 
 // checkYAML reports what the parser accepts and a template must not have. It returns false if the rest cannot be checked.
@@ -165,10 +169,18 @@ func known(s *jsonschema.Schema, path []string) []string {
 
 // meant states which fields there are, the one that is probably meant first.
 func meant(name string, fields []string) string {
+	best, least := "", 0
 	for _, f := range fields {
-		if strings.EqualFold(f, name) || strings.EqualFold(f, name+"s") || strings.EqualFold(f+"s", name) || distance(f, name) <= 1+len(f)/4 {
-			return ": write " + f
+		d := distance(strings.ToLower(f), strings.ToLower(name))
+		if strings.EqualFold(f, name+"s") || strings.EqualFold(f+"s", name) {
+			d = 0
 		}
+		if d <= 1+len(f)/4 && (best == "" || d < least) {
+			best, least = f, d
+		}
+	}
+	if best != "" {
+		return ": write " + best
 	}
 	if len(fields) == 0 {
 		return ": remove it"

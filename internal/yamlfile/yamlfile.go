@@ -56,6 +56,9 @@ func Unreadable(src []byte, err error) error {
 	line := 0
 	if m := lineOf.FindStringSubmatch(err.Error()); m != nil {
 		line, _ = strconv.Atoi(m[1])
+		if strings.Contains(err.Error(), "did not find expected") { // the parser counts these from 0
+			line++
+		}
 	}
 	if invalid, ok := errors.AsType[*yaml.TypeError](err); ok {
 		if m := lineOf.FindStringSubmatch(invalid.Errors[0]); m != nil {
