@@ -26,7 +26,7 @@ func TestLoadTree_Links_AreFollowedWithinTheDirectoryOnly(t *testing.T) { // G2
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = root.Close() })
-	got := LoadTree(root.FS(), "")
+	got := LoadTree(root.FS(), ".", "")
 	require.Len(t, got.Templates, 2)
 	for _, link := range []string{"secret.prompt", "out", "dangling.prompt"} {
 		require.ErrorContains(t, got.Mistakes, link+": is a link that cannot be followed within the directory")

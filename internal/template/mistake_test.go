@@ -343,7 +343,7 @@ func TestLoadTree_DirectoriesAndLeftovers_OnlyTemplatesAreRead(t *testing.T) { /
 		tree["group/reply/"+name] = file(text)
 	}
 	delete(tree, "group/reply/_rules.prompt")
-	got := LoadTree(tree, "")
+	got := LoadTree(tree, ".", "")
 	require.Empty(t, got.Mistakes)
 	require.Equal(t, map[berth.Template]string{"haiku": "group/inner/haiku.prompt", "poem": "poem.prompt", "reply": "group/reply"}, got.Paths)
 	require.Equal(t, "Group: ", got.Templates[0].Files()["_rules.prompt"], "the nearest one")
@@ -359,7 +359,7 @@ func TestLoadTree_DirectoriesAndLeftovers_OnlyTemplatesAreRead(t *testing.T) { /
 	tree["other/template.yml"] = file("title: x")
 	tree["a/b/c/d/e/f/g/h/deep.prompt"] = file(haiku)
 	tree["big.prompt"] = file("---\ntitle: x\n---\n" + strings.Repeat("x", 10<<20))
-	got = LoadTree(tree, "")
+	got = LoadTree(tree, ".", "")
 	require.Len(t, got.Templates, 3, "the others are not affected")
 	for _, want := range []string{
 		"other/haiku.prompt: the template haiku is in group/inner/haiku.prompt already", `invalid name "Bad Name"`, "other/template.yml: is ignored: name it template.yaml", "nested more than 6 deep",
@@ -443,7 +443,26 @@ func TestLoadTree_ThousandTemplates_AreReadInTime(t *testing.T) { // G2
 			tree[fmt.Sprintf("t%d/%s", i, name)] = &fstest.MapFile{Data: []byte(text)}
 		}
 	}
-	got := LoadTree(tree, "")
+	got := LoadTree(tree, ".", "")
 	require.Empty(t, got.Mistakes)
 	require.Len(t, got.Templates, 1000)
+}
+
+func TestLoadTree_PartOfATree_HasTheSharedFilesAbove(t *testing.T) { // G8
+	t.Parallel()
+	tree := fstest.MapFS{"_rules.prompt": &fstest.MapFile{Data: []byte("All: ")}, "group/broken.prompt": &fstest.MapFile{Data: []byte("x")}}
+	for name, text := range valid {
+		if name != "_rules.prompt" {
+			tree["group/reply/"+name] = &fstest.MapFile{Data: []byte(text)}
+		}
+	}
+	tree["group/other/haiku.prompt"] = &fstest.MapFile{Data: []byte("---\ntitle: x\n---\n{{>rules}}")}
+	for at, want := range map[string]string{"group/reply": "reply", "group/reply/reply.en.prompt": "reply", "group/other": "haiku", "group/other/haiku.prompt": "haiku"} {
+		got := LoadTree(tree, at, "")
+		require.Empty(t, got.Mistakes, at)
+		require.Len(t, got.Templates, 1, at)
+		require.Equal(t, berth.Template(want), got.Templates[0].Name, at)
+	}
+	require.Len(t, LoadTree(tree, "group", "").Mistakes, 1)
+	require.ErrorContains(t, LoadTree(tree, "nowhere", "").Mistakes, "nowhere: cannot be read: ")
 }

@@ -32,21 +32,39 @@ type Tree struct {
 // LoadTree reads the templates of a directory tree: each directory with a template.yaml, and each prompt in another one. Shared files, whose names
 // begin with _, and schemas may be in the directory of a template or above it. What editors and systems leave behind is ignored: hidden
 // names, and all but prompts, schemas and template.yaml. Links are followed as far as the file system follows them; one of os.Root does
-// not leave its directory. rootName is the name of a template whose template.yaml is in the root.
-func LoadTree(fsys fs.FS, rootName string) Tree {
+// not leave its directory. at is the directory, or the only prompt, to read; those above it in the file system have its shared files.
+// rootName is the name of a template whose template.yaml is in the root.
+func LoadTree(fsys fs.FS, at, rootName string) Tree {
 	r := &treeReader{fsys: fsys, tree: Tree{Paths: map[berth.Template]string{}}, rootName: rootName}
-	r.directory(".", nil)
+	dir := at
+	if strings.HasSuffix(at, promptEnd) {
+		dir, r.only = path.Dir(at), path.Base(at)
+	}
+	var above []folder
+	for i := range len(dir) {
+		if dir[i] == '/' {
+			own, _ := r.files(dir[:i])
+			above = append([]folder{own}, above...)
+		}
+	}
+	if dir != "." {
+		own, _ := r.files(".")
+		above = append(above, own)
+	}
+	r.tree.Mistakes = nil // those above are not asked for
+	r.directory(dir, above)
 	slices.SortFunc(r.tree.Templates, func(a, b *Template) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	r.tree.Mistakes = r.tree.Mistakes.sorted()
 	return r.tree
 }
 
 // Builtin returns the templates of the binary.
-func Builtin() Tree { return LoadTree(templates.FS, "") }
+func Builtin() Tree { return LoadTree(templates.FS, ".", "") }
 
 type treeReader struct {
 	fsys     fs.FS
 	rootName string
+	only     string // the only prompt to read, empty for all
 	entries  int
 	tree     Tree
 }
@@ -61,13 +79,28 @@ func relevant(name string) bool {
 }
 
 func (r *treeReader) directory(dir string, above []folder) {
+	own, below := r.files(dir)
+	dirs := append([]folder{own}, above...)
+	r.templates(dir, dirs)
+	switch {
+	case r.only != "" || r.entries > maxTreeEntries:
+		return
+	case len(above) == maxTreeDepth && len(below) > 0:
+		r.mistake(below[0], "directories are nested more than %d deep", maxTreeDepth)
+		return
+	}
+	for _, d := range below {
+		r.directory(d, dirs)
+	}
+}
+
+// files reads the files of a directory, and returns the directories below it.
+func (r *treeReader) files(dir string) (own folder, below []string) {
+	own = folder{path: strings.TrimPrefix(dir+"/", "./"), files: map[string]string{}}
 	entries, err := fs.ReadDir(r.fsys, dir)
 	if err != nil {
 		r.mistake(dir, "cannot be read: %s", reason(err))
-		return
 	}
-	own := folder{path: strings.TrimPrefix(dir+"/", "./"), files: map[string]string{}}
-	var below []string
 	for _, e := range entries {
 		name := e.Name()
 		full := path.Join(dir, name)
@@ -76,21 +109,11 @@ func (r *treeReader) directory(dir string, above []folder) {
 		}
 		if r.entries++; r.entries > maxTreeEntries {
 			r.mistake(dir, "more than %d files and directories", maxTreeEntries)
-			return
+			return own, nil
 		}
-		isDir, regular := e.IsDir(), e.Type().IsRegular()
-		if e.Type()&fs.ModeSymlink != 0 {
-			info, err := fs.Stat(r.fsys, full)
-			if err != nil && !relevant(name) && path.Ext(name) != "" {
-				continue
-			}
-			if err != nil {
-				r.mistake(full, "is a link that cannot be followed within the directory: replace it with the file")
-				continue
-			}
-			isDir, regular = info.IsDir(), info.Mode().IsRegular()
-		}
+		isDir, regular, ok := r.kind(full, e)
 		switch {
+		case !ok:
 		case isDir:
 			below = append(below, full)
 		case name == "template.yml":
@@ -99,21 +122,30 @@ func (r *treeReader) directory(dir string, above []folder) {
 		case !regular:
 			r.mistake(full, "is no regular file")
 		default:
-			if own.files[name], err = r.read(full); err != nil {
+			text, err := r.read(full)
+			if err != nil {
 				r.mistake(full, "cannot be read: %s", reason(err))
-				delete(own.files, name)
+				continue
 			}
+			own.files[name] = text
 		}
 	}
-	dirs := append([]folder{own}, above...)
-	r.templates(dir, dirs)
-	if len(above) == maxTreeDepth && len(below) > 0 {
-		r.mistake(below[0], "directories are nested more than %d deep", maxTreeDepth)
-		return
+	return own, below
+}
+
+// kind returns what an entry is, or what its link leads to; not ok if it is to be ignored.
+func (r *treeReader) kind(full string, e fs.DirEntry) (isDir, regular, ok bool) {
+	if e.Type()&fs.ModeSymlink == 0 {
+		return e.IsDir(), e.Type().IsRegular(), true
 	}
-	for _, d := range below {
-		r.directory(d, dirs)
+	info, err := fs.Stat(r.fsys, full)
+	if err == nil {
+		return info.IsDir(), info.Mode().IsRegular(), true
 	}
+	if name := path.Base(full); relevant(name) || path.Ext(name) == "" {
+		r.mistake(full, "is a link that cannot be followed within the directory: replace it with the file")
+	}
+	return false, false, false
 }
 
 // reason returns what prevents reading, without the path, which the mistake has.
@@ -138,6 +170,7 @@ func (r *treeReader) read(file string) (string, error) {
 // templates loads those of a directory.
 func (r *treeReader) templates(dir string, dirs []folder) {
 	if _, ok := dirs[0].files[mainFile]; ok {
+		r.only = "" // it is a part of the template
 		name := path.Base(dir)
 		if dir == "." {
 			name = r.rootName
@@ -146,6 +179,9 @@ func (r *treeReader) templates(dir string, dirs []folder) {
 		return
 	}
 	for _, file := range promptsIn(dirs[0].files) {
+		if r.only != "" && r.only != file {
+			continue
+		}
 		stem, _ := splitPrompt(file)
 		r.load(berth.Template(stem), path.Join(dir, file), &loader{dirs: dirs, single: file})
 	}
