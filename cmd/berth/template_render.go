@@ -102,7 +102,7 @@ func (c *templateRender) input(t *template.Template, step template.Step) (templa
 			}
 			in.Images[name] = template.Image{MediaType: kind, Data: content}
 		case !utf8.Valid(content):
-			return in, fmt.Errorf("--var %s: %s is no text in UTF-8", name, file)
+			return in, fmt.Errorf("--var %s: %s is not a text in UTF-8", name, file)
 		case list:
 			in.Lists[name] = append(in.Lists[name], string(content))
 		default:

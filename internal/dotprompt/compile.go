@@ -384,7 +384,7 @@ func (c *compiler) shapeOf(call *call, at *level) shape {
 		}
 	case "json":
 		if args[0].kind == KindImage {
-			c.problem(call.line, "an image is no text: write {{media url=…}}")
+			c.problem(call.line, "an image cannot be printed: write {{media url=…}}")
 		}
 	case "schema":
 		c.uses.Schema = true
@@ -398,11 +398,11 @@ func (c *compiler) shapeOf(call *call, at *level) shape {
 func (c *compiler) printable(s shape, line int, list string) {
 	switch {
 	case s.kind == KindList:
-		c.problem(line, "a list is no text: write %s", list)
+		c.problem(line, "a list cannot be printed: write %s", list)
 	case s.kind == KindImage:
-		c.problem(line, "an image is no text: write {{media url=…}}")
+		c.problem(line, "an image cannot be printed: write {{media url=…}}")
 	case s.names != nil:
-		c.problem(line, "all variables together are no text: name one")
+		c.problem(line, "all variables together cannot be printed: name one")
 	}
 }
 

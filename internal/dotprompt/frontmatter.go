@@ -3,7 +3,7 @@ package dotprompt
 import "strings"
 
 // Split separates a prompt's YAML front matter from its body. Lines of comments may precede it. ok is false if there is none: then
-// all of the text is the body. Of a body after front matter, white space at both ends is no part.
+// all of the text is the body. Of a body after front matter, white space at both ends is removed.
 func Split(src Source) (front, body Source, ok bool) {
 	text := strings.ReplaceAll(strings.TrimPrefix(src.Text, "\ufeff"), "\r\n", "\n")
 	body = Source{src.File, src.Line, text}

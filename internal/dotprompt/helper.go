@@ -23,7 +23,7 @@ type helper struct {
 var helpers = map[string]helper{
 	"role":         {args: 1, usage: `{{role "system"}}`, help: "begins a message of `system`, `user` or `model`"},
 	"media":        {named: []string{"url", "contentType"}, usage: `{{media url=photo}}`, help: "puts an image into the message; `photo` is a variable of kind `image`, and nothing is put if it is absent"},
-	"history":      {usage: `{{history}}`, help: "puts what was said before; a task has no such messages"},
+	"history":      {usage: `{{history}}`, help: "puts earlier messages of the conversation; a task has none"},
 	"section":      {args: 1, usage: `{{section "name"}}`, help: "begins a named part; models do not see it"},
 	"json":         {args: 1, named: []string{"indent"}, value: true, usage: `{{json list indent=2}}`, help: "the value as JSON"},
 	"document":     {args: 2, value: true, usage: `{{document "name" text}}`, help: "the text between document lines that it cannot contain, so that a model knows where it ends"},

@@ -24,7 +24,7 @@ func Roles() []Role { return []Role{RoleSystem, RoleUser, RoleModel} }
 type Message struct {
 	Role  Role   `json:"role"`
 	Parts []Part `json:"parts"`
-	// History: the message was not rendered, but said before.
+	// History: the message was not rendered, but precedes them.
 	History bool `json:"history,omitempty"`
 }
 
@@ -109,7 +109,7 @@ func (a *assembler) value(s string) error {
 	return a.grow(len(s))
 }
 
-// endText ends a text before something else. White space between images, sections and messages is no text.
+// endText ends a text before something else. White space between images, sections and messages is dropped.
 func (a *assembler) endText() {
 	if text := a.text.String(); strings.TrimSpace(text) != "" {
 		if len(a.parts) == 0 {
@@ -165,7 +165,7 @@ func (a *assembler) begin(role Role) error {
 	return err
 }
 
-// past inserts what was said before. A message of the model follows, unless the body names another role.
+// past inserts the earlier messages. A message of the model follows, unless the body names another role.
 func (a *assembler) past() error {
 	err := a.begin(RoleModel)
 	for _, m := range a.history {

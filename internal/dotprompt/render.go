@@ -14,7 +14,7 @@ type Data struct {
 	Values map[string]any
 	// Context are the values after @.
 	Context map[string]any
-	// History is what was said before.
+	// History are the earlier messages of the conversation.
 	History []Message
 	// Schema is the JSON Schema of the output.
 	Schema string

@@ -271,6 +271,6 @@ func TestDocument_AnyText_CannotCloseItself(t *testing.T) { // G1
 		doc := Document("d", text)
 		last := doc[strings.LastIndexByte(doc, '\n')+1:]
 		require.Equal(t, 1, strings.Count(doc, last), "only its own end has its id")
-		require.Equal(t, doc, Document("d", " "+text+"\n"), "white space around it is no part")
+		require.Equal(t, doc, Document("d", " "+text+"\n"), "white space around it is removed")
 	})
 }

@@ -140,7 +140,7 @@ func (s *scanner) readTag() (it item, err *syntaxError) {
 	it.kind = itemText
 	rest := s.src.Text[s.pos:]
 	if strings.HasPrefix(rest, "{{{{") {
-		return it, s.fail("raw blocks ({{{{) are not supported: write \\{{ before text that is no tag")
+		return it, s.fail("raw blocks ({{{{) are not supported: write \\{{ before text that is not a tag")
 	}
 	unescaped := strings.HasPrefix(rest, "{{{")
 	s.pos += 2

@@ -92,11 +92,11 @@ func printed(v any) (string, error) {
 	case float64:
 		return strconv.FormatFloat(v, 'f', -1, 64), nil
 	case []any:
-		return "", fmt.Errorf("a list is no text: write {{#each}} around {{this}}, or {{json}}")
+		return "", fmt.Errorf("a list cannot be printed: write {{#each}} around {{this}}, or {{json}}")
 	case Media:
-		return "", fmt.Errorf("an image is no text: write {{media url=…}}")
+		return "", fmt.Errorf("an image cannot be printed: write {{media url=…}}")
 	default:
-		return "", fmt.Errorf("an object is no text: name one of its values, or write {{json}}")
+		return "", fmt.Errorf("an object cannot be printed: name one of its values, or write {{json}}")
 	}
 }
 

@@ -79,7 +79,7 @@ func (l *loader) locales(at fieldPath) []berth.Locale {
 	own = slices.Compact(own)
 	for _, locale := range own {
 		if tag, err := berth.ParseLanguage("locale", string(locale)); err != nil || tag != string(locale) {
-			l.invalid(at(0, "prompt"), "%q in the name of a prompt file is no language: write name.en%s", locale, promptEnd)
+			l.invalid(at(0, "prompt"), "%q in the name of a prompt file is not a language: write name.en%s", locale, promptEnd)
 		}
 	}
 	if len(own) == 0 {
@@ -99,7 +99,7 @@ func (l *loader) text(path []string, t Text, name string) Text {
 	}
 	for locale := range t {
 		if tag, err := berth.ParseLanguage("locale", string(locale)); err != nil || tag != string(locale) {
-			l.invalid(append(path, string(locale)), "is no language: write a tag such as en, pt-BR or zh")
+			l.invalid(append(path, string(locale)), "is not a language: write a tag such as en, pt-BR or zh")
 		}
 	}
 	if len(t) == 0 && name != "" {

@@ -65,7 +65,7 @@ func (t *Template) Files() map[string]string { return maps.Clone(t.files) }
 
 // Load reads a template from its files. Their names have no directory. Its error is of type Mistakes.
 func Load(name berth.Template, files map[string]string) (*Template, error) {
-	l := &loader{name: name, dirs: []folder{{files: files}}}
+	l := &loader{name: name, dirs: []directory{{files: files}}}
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		if !validFile.MatchString(file) {
 			l.add(file, 0, nil, "the name of a file has letters, digits, dots, _ and - only, and no directory")
@@ -78,8 +78,8 @@ func Load(name berth.Template, files map[string]string) (*Template, error) {
 	return t, nil
 }
 
-// folder is a directory with the files of a template, or one above it with shared files.
-type folder struct {
+// directory is a directory with the files of a template, or one above it with shared files.
+type directory struct {
 	path  string // before the names of its files in mistakes
 	files map[string]string
 }
@@ -88,7 +88,7 @@ type folder struct {
 type loader struct {
 	name berth.Template
 	// dirs are its directory and those above.
-	dirs []folder
+	dirs []directory
 	// single is the only prompt of a template without template.yaml, empty to find it.
 	single   string
 	mistakes Mistakes
@@ -146,7 +146,7 @@ func (l *loader) checkFile(file, text string) {
 	for text := range strings.Lines(text) {
 		line++
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
-			l.add(file, line, nil, "is no text in UTF-8: save the file in this encoding")
+			l.add(file, line, nil, "is not a text in UTF-8: save the file in this encoding")
 			return
 		}
 	}

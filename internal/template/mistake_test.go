@@ -143,10 +143,10 @@ func TestLoad_EachMistake_NamesFileLineFieldAndRemedy(t *testing.T) { // G1
 		{change(y, "schema: facts.json", "schema: {a: strin}"), y + ":18: steps[1].schema: ", `unknown type "strin"`},
 		{change(y, "schema: facts.json", "schema: string"), y + ":18: steps[1].schema: ", "must describe an object"},
 		{change(y, "schema: facts.json", "schema: {type: array}"), y + ":18: steps[1].schema: ", "must describe an object"},
-		{change(y, "schema: facts.json", "schema: {type: object, properties: {a: {type: text}}}"), y + ":18: steps[1].schema: ", "is no JSON Schema: "},
-		{change(y, "schema: facts.json", "schema: {type: object, $ref: 'other.json'}"), y + ":18: steps[1].schema: ", "is no JSON Schema: "},
+		{change(y, "schema: facts.json", "schema: {type: object, properties: {a: {type: text}}}"), y + ":18: steps[1].schema: ", "is not a JSON Schema: "},
+		{change(y, "schema: facts.json", "schema: {type: object, $ref: 'other.json'}"), y + ":18: steps[1].schema: ", "is not a JSON Schema: "},
 		{change(y, "schema: {text: string}", "schema: {text(list): string}"), y + ":27: items[0].schema: ", "use array, object or enum"},
-		{change("facts.json", "", "{"), "facts.json: ", "is no JSON Schema"},
+		{change("facts.json", "", "{"), "facts.json: ", "is not a JSON Schema"},
 		{change("facts.json", "", `{"type": "array"}`), "facts.json: ", "must describe an object"},
 		{change(y, "default: friendly", "required: true\n    default: x"), y + ":12: variables[2].default: ", "never used"},
 		{change(y, "group: source\n  - name: photo", "group: other\n  - name: photo"), y + ":6: variables[0].group: ", "alone in its group"},
@@ -310,7 +310,7 @@ output:
 	}
 }
 
-// Windows and macOS change nothing about a version, and a file that is not used is no part of it.
+// Windows and macOS change nothing about a version, and a file that is not used does not belong to it.
 func TestLoad_SameContent_IsTheSameVersion(t *testing.T) { // G2
 	t.Parallel()
 	one, err := Load("reply", valid)

@@ -59,7 +59,7 @@ func (l *loader) schema(d *document, path []string, n *yaml.Node) []byte {
 func (l *loader) checkSchema(raw []byte, invalid func(format string, args ...any)) {
 	s, err := schema.Compile("schema.json", raw)
 	if err != nil {
-		invalid("is no JSON Schema: %s", compileError(err))
+		invalid("is not a JSON Schema: %s", compileError(err))
 		return
 	}
 	for s.Ref != nil {

@@ -40,11 +40,11 @@ func LoadTree(fsys fs.FS, at, rootName string) Tree {
 	if strings.HasSuffix(at, promptEnd) {
 		dir, r.only = path.Dir(at), path.Base(at)
 	}
-	var above []folder
+	var above []directory
 	for i := range len(dir) {
 		if dir[i] == '/' {
 			own, _ := r.files(dir[:i])
-			above = append([]folder{own}, above...)
+			above = append([]directory{own}, above...)
 		}
 	}
 	if dir != "." {
@@ -52,7 +52,7 @@ func LoadTree(fsys fs.FS, at, rootName string) Tree {
 		above = append(above, own)
 	}
 	r.tree.Mistakes = nil // those above are not asked for
-	r.directory(dir, above)
+	r.walk(dir, above)
 	slices.SortFunc(r.tree.Templates, func(a, b *Template) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	r.tree.Mistakes = r.tree.Mistakes.sorted()
 	return r.tree
@@ -78,9 +78,9 @@ func relevant(name string) bool {
 	return name == mainFile || strings.HasSuffix(name, promptEnd) || strings.HasSuffix(name, ".json")
 }
 
-func (r *treeReader) directory(dir string, above []folder) {
+func (r *treeReader) walk(dir string, above []directory) {
 	own, below := r.files(dir)
-	dirs := append([]folder{own}, above...)
+	dirs := append([]directory{own}, above...)
 	r.templates(dir, dirs)
 	switch {
 	case r.only != "" || r.entries > maxTreeEntries:
@@ -90,13 +90,13 @@ func (r *treeReader) directory(dir string, above []folder) {
 		return
 	}
 	for _, d := range below {
-		r.directory(d, dirs)
+		r.walk(d, dirs)
 	}
 }
 
 // files reads the files of a directory, and returns the directories below it.
-func (r *treeReader) files(dir string) (own folder, below []string) {
-	own = folder{path: strings.TrimPrefix(dir+"/", "./"), files: map[string]string{}}
+func (r *treeReader) files(dir string) (own directory, below []string) {
+	own = directory{path: strings.TrimPrefix(dir+"/", "./"), files: map[string]string{}}
 	entries, err := fs.ReadDir(r.fsys, dir)
 	if err != nil {
 		r.mistake(dir, "cannot be read: %s", reason(err))
@@ -120,7 +120,7 @@ func (r *treeReader) files(dir string) (own folder, below []string) {
 			r.mistake(full, "is ignored: name it %s", mainFile)
 		case !relevant(name):
 		case !regular:
-			r.mistake(full, "is no regular file")
+			r.mistake(full, "is not a regular file")
 		default:
 			text, err := r.read(full)
 			if err != nil {
@@ -168,7 +168,7 @@ func (r *treeReader) read(file string) (string, error) {
 }
 
 // templates loads those of a directory.
-func (r *treeReader) templates(dir string, dirs []folder) {
+func (r *treeReader) templates(dir string, dirs []directory) {
 	if _, ok := dirs[0].files[mainFile]; ok {
 		r.only = "" // it is a part of the template
 		name := path.Base(dir)
