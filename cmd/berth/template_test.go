@@ -132,7 +132,7 @@ func TestTemplateRender_Values_AreInTheMessages(t *testing.T) { // G8
 		"--var mood: step answer uses topic":     {"haiku", "--dir", dir, "-v", "mood=x"},
 		`step "x" of haiku not found: use one`:   {"haiku", "--dir", dir, "--step", "x"},
 		"--var photo: is an image":               {"translate", "--step", "read", "-v", "photo=https://example.com/x.png"},
-		"is not a text in UTF-8":                    {"haiku", "--dir", dir, "-v", "topic=@" + photo},
+		"is not a text in UTF-8":                 {"haiku", "--dir", dir, "-v", "topic=@" + photo},
 		"no such file":                           {"haiku", "--dir", dir, "-v", "topic=@" + dir + "/nowhere"},
 	} {
 		_, err := templateRun(t, append([]string{"render"}, args...)...)

@@ -93,7 +93,7 @@ func (r *renderer) at(line int, err error) error {
 func (r *renderer) step() error { return r.work(1) }
 
 // bytesPerStep is how much of a text is processed in the time of a step.
-const bytesPerStep = 1 << 10
+const bytesPerStep = 128
 
 // work counts steps.
 func (r *renderer) work(steps int) error {

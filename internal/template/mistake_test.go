@@ -163,7 +163,7 @@ func TestLoad_EachMistake_NamesFileLineFieldAndRemedy(t *testing.T) { // G1
 		{change(y, "locales: [en, zh]", "locales: [en]"), "facts.zh.prompt: ", "zh is not among locales"},
 		{change(y, "locales: [en, zh]", "locales: [en, zh_CN]"), y + ":2: locales[1]: ", "write zh-CN"},
 		{change(y, "locales: [en, zh]", "locales: [en, klingon]"), y + ":2: locales[1]: ", ""},
-		{change(y, "zh: 回复", "zhh: 回复"), y + ":1: title.zhh: ", "no language"},
+		{change(y, "zh: 回复", "zhh: 回复"), y + ":1: title.zhh: ", "not a language"},
 		{change("reply.en.prompt", "", "{{mial}}"), "reply.en.prompt:1: ", "there is no variable"},
 		{change("facts.en.prompt", "", "{{mail}}{{facts}}"), "facts.en.prompt:1: ", `no variable "facts"`},
 		{change("reply.zh.prompt", "", "\n\n{{>rule}}"), "reply.zh.prompt:3: ", `no partial "rule"`},
