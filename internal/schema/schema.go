@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -56,20 +57,23 @@ func Problems(err error) []Problem {
 		return []Problem{{Message: err.Error()}}
 	}
 	var out []Problem
-	var walk func(e *jsonschema.ValidationError, of jsonschema.ErrorKind)
-	walk = func(e *jsonschema.ValidationError, of jsonschema.ErrorKind) {
+	var walk func(e, of *jsonschema.ValidationError)
+	walk = func(e, of *jsonschema.ValidationError) {
 		for _, cause := range e.Causes {
-			walk(cause, e.ErrorKind)
+			walk(cause, e)
 		}
 		if len(e.Causes) == 0 {
-			p := Problem{Path: e.InstanceLocation, Message: describe(e.ErrorKind, of)}
+			p := Problem{Path: e.InstanceLocation, Message: describe(e.ErrorKind, of.ErrorKind)}
+			if name, ok := of.ErrorKind.(*kind.PropertyNames); ok { // the library has no place of a name
+				p.Path = append(slices.Clone(of.InstanceLocation), name.Property)
+			}
 			if more, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
 				p.Unknown = more.Properties
 			}
 			out = append(out, p)
 		}
 	}
-	walk(invalid, nil)
+	walk(invalid, invalid)
 	return out
 }
 

@@ -141,6 +141,7 @@ func TestLoad_EachMistake_NamesFileLineFieldAndRemedy(t *testing.T) { // G1
 		{change(y, "schema: facts.json", "schema: facs.json"), y + ":18: steps[1].schema: ", "no file facs.json"},
 		{change(y, "schema: facts.json", "schema: [a]"), y + ":18: steps[1].schema: ", ""},
 		{change(y, "schema: facts.json", "schema: {a: strin}"), y + ":18: steps[1].schema: ", `unknown type "strin"`},
+		{change(y, "schema: facts.json", "schema: {a?: string}"), y + ":18: ", `{"x?": string}`},
 		{change(y, "schema: facts.json", "schema: string"), y + ":18: steps[1].schema: ", "must describe an object"},
 		{change(y, "schema: facts.json", "schema: {type: array}"), y + ":18: steps[1].schema: ", "must describe an object"},
 		{change(y, "schema: facts.json", "schema: {type: object, properties: {a: {type: text}}}"), y + ":18: steps[1].schema: ", "is not a JSON Schema: "},

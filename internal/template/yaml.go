@@ -76,6 +76,9 @@ func (l *loader) syntax(file string, offset int, err error) {
 	if s, ok := errors.AsType[*yamlfile.SyntaxError](err); ok {
 		line, message = max(s.Line, 1), s.Message
 	}
+	if strings.Contains(message, "did not find expected ',' or '}'") {
+		message += `; within braces, write a name with a question mark between quotation marks: {"x?": string}`
+	}
 	l.add(file, line+offset, nil, "%s", position.ReplaceAllString(strings.TrimPrefix(message, "yaml: "), ""))
 }
 
