@@ -36,7 +36,7 @@ func TestRender_WithoutEnd_IsStopped(t *testing.T) { // G1
 		"the same as JSON, many times":   {`{{#each list}}{{json @root.big}}{{/each}}`, "too long", false},
 		"an image of ten million bytes":  {`{{#each list}}{{media url=@root.photo}}{{/each}}`, "too long", false},
 		"a section in each of many":      {nested(`{{section "s"}}`), "", false},
-		"comparisons of very long texts": {nested(`{{#ifEquals @root.big @root.big}}{{/ifEquals}}`), "", false},
+		"comparisons of very long texts": {nested(`{{#ifEquals @root.big @root.big}}{{/ifEquals}}`), "steps", false},
 	} {
 		cfg := Config{Names: map[string]Kind{"list": KindList, "big": KindText, "photo": KindImage}}
 		p, problems := Compile(Source{"t.prompt", 1, c.body}, cfg)
@@ -49,7 +49,7 @@ func TestRender_WithoutEnd_IsStopped(t *testing.T) { // G1
 			"list": many, "big": strings.Repeat("0123456789", 1<<20), "photo": Media{URL: strings.Repeat("i", 10<<20)},
 		}})
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), "takes more than 5s") { // on a busy machine
+		if err == nil || !strings.Contains(err.Error(), "takes more than "+MaxTime.String()) { // on a busy machine
 			require.ErrorContains(t, err, c.want, name)
 		}
 		require.ErrorContains(t, err, "t.prompt:1: ", name)

@@ -78,7 +78,7 @@ func Compile(src Source, cfg Config) (*Prompt, []Problem) {
 	if cfg.Names != nil {
 		c.root = shape{names: map[string]shape{}}
 		for name, kind := range cfg.Names {
-			c.root.names[name] = shape{kind: kind}
+			c.root.names[name] = shape{kind: kind, name: name}
 		}
 	}
 	b := c.parse(src)
@@ -97,7 +97,13 @@ func Compile(src Source, cfg Config) (*Prompt, []Problem) {
 	return &Prompt{body: b, uses: c.uses}, nil
 }
 
+// maxProblems bounds what is reported.
+const maxProblems = 200
+
 func (c *compiler) problem(line int, format string, args ...any) {
+	if len(c.problems) >= maxProblems {
+		return
+	}
 	c.problems = append(c.problems, Problem{c.file, line, fmt.Sprintf(format, args...)})
 }
 
@@ -117,7 +123,7 @@ func (c *compiler) parse(src Source) *body {
 		line++
 	}
 	b, problems := parse(src)
-	c.problems = append(c.problems, problems...)
+	c.problems = append(c.problems, problems[:min(len(problems), maxProblems)]...)
 	c.resolve(b, b.nodes)
 	return b
 }
@@ -316,8 +322,8 @@ func (c *compiler) mediaArguments(call *call, at *level) {
 		if s.kind != KindImage && (s.kind != KindAny || s.names != nil) {
 			c.problem(call.line, "the image of {{media}} is a variable of kind image: an address in a text is never opened")
 		}
-		if p, ok := p.value.(*path); ok && len(p.parts) > 0 {
-			c.images[p.parts[len(p.parts)-1]] = true
+		if s.name != "" {
+			c.images[s.name] = true
 		}
 	}
 	if !found {

@@ -25,7 +25,7 @@ type Data struct {
 // Limits of rendering.
 const (
 	MaxOutput = 32 << 20 // bytes
-	MaxTime   = 5 * time.Second
+	MaxTime   = 10 * time.Second
 	maxSteps  = 2_000_000
 )
 
@@ -244,10 +244,14 @@ func (r *renderer) block(n *blockNode, at *scope) error {
 		holds = truth(args[0]) || args[0] == float64(0) && truth(hash["includeZero"])
 	case "unless":
 		holds = !truth(args[0]) && (args[0] != float64(0) || !truth(hash["includeZero"]))
-	case "ifEquals":
-		holds = equal(args[0], args[1])
-	case "unlessEquals":
-		holds = !equal(args[0], args[1])
+	case "ifEquals", "unlessEquals":
+		holds = equal(args[0], args[1]) == (n.call.helper() == "ifEquals")
+		if s, ok := args[0].(string); ok {
+			err = r.work(len(s) / bytesPerStep)
+		}
+	}
+	if err != nil {
+		return err
 	}
 	if holds {
 		return r.nodes(n.body, at)

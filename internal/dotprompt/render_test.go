@@ -209,6 +209,14 @@ func TestCompile_EachMistake_NamesFileLineAndRemedy(t *testing.T) { // G1
 	require.Equal(t, []Problem{{"t.prompt", 4, "the step has no schema for its output: add one, or remove {{schema}}"}}, problems)
 }
 
+func TestCompile_ImageOfPartial_IsTheVariable(t *testing.T) { // G4
+	t.Parallel()
+	p, problems := Compile(Source{"t.prompt", 1, "{{>picture image=photo}}"}, testConfig(map[string]string{"picture": "{{media url=image}}"}))
+	require.Empty(t, problems)
+	require.Equal(t, []string{"photo"}, p.Uses().Images)
+	require.Equal(t, []string{"photo"}, p.Uses().Names)
+}
+
 func TestCompile_SeveralMistakes_AreAllReported(t *testing.T) { // G1
 	t.Parallel()
 	_, problems := Compile(Source{"t.prompt", 10, "{{nope}}\n{{role \"x\"}}\n{{#each a}}{{/each}}"}, testConfig(nil))

@@ -11,6 +11,7 @@ import (
 // shape is what is known of a value before it is rendered.
 type shape struct {
 	kind  Kind
+	name  string           // of Config.Names, if it is one of them
 	names map[string]shape // of an object
 }
 

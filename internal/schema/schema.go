@@ -16,10 +16,18 @@ import (
 
 // Compile compiles a JSON schema, of draft 2020-12 by default, which cannot refer to other files. A name with a fragment, such as
 // x.json#/$defs/part, compiles this part.
-func Compile(name string, raw []byte) (*jsonschema.Schema, error) {
+func Compile(name string, raw []byte) (compiled *jsonschema.Schema, err error) {
+	defer func() { // the library panics at numbers that it cannot read, such as 1e1000001
+		if fault := recover(); fault != nil {
+			compiled, err = nil, fmt.Errorf("a value cannot be read: %v", fault)
+		}
+	}()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return nil, err
+	}
+	if depth(doc, maxDepth) > maxDepth {
+		return nil, fmt.Errorf("it is nested more than %d deep", maxDepth)
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
@@ -29,6 +37,29 @@ func Compile(name string, raw []byte) (*jsonschema.Schema, error) {
 		return nil, err
 	}
 	return c.Compile(name)
+}
+
+// maxDepth bounds how deep a schema is nested: the time to compile one grows faster than its depth.
+const maxDepth = 64
+
+// depth returns how deep a value is nested, at most limit+1.
+func depth(v any, limit int) (deepest int) {
+	if limit < 0 {
+		return 1
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for _, e := range v {
+			deepest = max(deepest, depth(e, limit-1))
+		}
+	case []any:
+		for _, e := range v {
+			deepest = max(deepest, depth(e, limit-1))
+		}
+	default:
+		return 0
+	}
+	return deepest + 1
 }
 
 // MustCompile compiles an embedded schema.

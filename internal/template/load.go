@@ -100,7 +100,19 @@ type loader struct {
 }
 
 func (l *loader) add(file string, line int, path []string, format string, args ...any) {
-	l.mistakes = append(l.mistakes, Mistake{file, line, fieldOf(path), fmt.Sprintf(format, args...)})
+	l.mistakes = append(l.mistakes, Mistake{shorten(file), line, shorten(fieldOf(path)), shorten(fmt.Sprintf(format, args...))})
+}
+
+// maxShown bounds what a mistake quotes, in bytes.
+const maxShown = 500
+
+// shorten returns a text of a mistake on one line.
+func shorten(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > maxShown {
+		s = strings.ToValidUTF8(s[:maxShown], "") + "…"
+	}
+	return s
 }
 
 // at reports a mistake in a field of a document.

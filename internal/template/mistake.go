@@ -40,15 +40,22 @@ func (m Mistakes) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted returns mistakes by file and line, each once.
+// maxMistakes bounds what is reported.
+const maxMistakes = 100
+
+// sorted returns mistakes by file and line, each once, and no more than authors can read.
 func (m Mistakes) sorted() Mistakes {
 	slices.SortStableFunc(m, func(a, b Mistake) int { return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line) })
 	seen := map[Mistake]bool{}
-	return slices.DeleteFunc(m, func(one Mistake) bool {
+	m = slices.DeleteFunc(m, func(one Mistake) bool {
 		again := seen[one]
 		seen[one] = true
 		return again
 	})
+	if more := len(m) - maxMistakes; more > 0 {
+		m = append(m[:maxMistakes], Mistake{File: m[maxMistakes].File, Message: fmt.Sprintf("and %d more mistakes in this and other files", more)})
+	}
+	return m
 }
 
 // fieldOf writes a path as a field: steps[1].when.

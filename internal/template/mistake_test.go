@@ -467,3 +467,41 @@ func TestLoadTree_PartOfATree_HasTheSharedFilesAbove(t *testing.T) { // G8
 	require.Len(t, LoadTree(tree, "group", "").Mistakes, 1)
 	require.ErrorContains(t, LoadTree(tree, "nowhere", "").Mistakes, "nowhere: cannot be read: ")
 }
+
+// What a library does not survive is a mistake as well.
+func TestLoad_HostileSchemas_AreMistakes(t *testing.T) { // G1
+	t.Parallel()
+	for _, schema := range []string{
+		`{"$ref": "#"}`, `{"type": "object", "$ref": "#"}`, `{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}`,
+		`{"type": "object", "minProperties": 1e1000001}`, `{"type": "object", "properties": {"a": {"minimum": 1e1000001}}}`, `{"type": "object", "properties": {"a": {"const": 1e1000001}}}`,
+		`{"type": "object", "multipleOf": 0}`, `{"type": "object", "properties": {"a": {"pattern": "(((("}}}`, `{"type": "object", "properties": {"a": {"pattern": "(a{1000}){1000}"}}}`,
+		`{"$ref": "https://example.com/schema.json"}`, `{"$ref": "file:///etc/passwd"}`, `{"$schema": "https://example.com/meta", "type": "object"}`,
+		`{"$id": "x", "type": "object", "$ref": "y"}`, `true`, `[]`, `null`, `"x"`, `{"type": "object"} {}`, strings.Repeat("[", 20_000), `{"a":` + strings.Repeat(`{"a":`, 20_000),
+		`{"type": "object", "properties": ` + strings.Repeat(`{"a": {"properties": `, 29) + `{}` + strings.Repeat(`}}`, 29) + `}`,
+		`{"type": "object", "properties": ` + strings.Repeat(`{"a": {"properties": `, 2000) + `{}` + strings.Repeat(`}}`, 2000) + `}`,
+	} {
+		one, err := Load("reply", change("facts.json", "", schema))
+		if err == nil { // such as a reference to itself beside a type
+			require.Contains(t, schema, `"type": "object"`)
+			require.NotNil(t, one)
+			continue
+		}
+		var mistakes Mistakes
+		require.ErrorAs(t, err, &mistakes, "%.100s", schema)
+	}
+	for _, number := range []string{".inf", "-.inf", ".nan", "1e400", "0x7fffffffffffffff", "99999999999999999999999", "!!float x", "!!int 1.5"} {
+		_, err := Load("reply", change("template.yaml", "title:", "credits: "+number+"\ntitle:"))
+		require.Error(t, err, number)
+	}
+}
+
+func TestLoad_VeryManyMistakes_AreBounded(t *testing.T) { // G1
+	t.Parallel()
+	for _, files := range []map[string]string{
+		change("reply.en.prompt", "", strings.Repeat("{{nope}}\n", 20_000)), change("reply.en.prompt", "", strings.Repeat("{{a b]}}\n", 20_000)),
+		change("template.yaml", "title:", strings.Repeat("a: b\n", 5000)+"title:"), change("template.yaml", "title:", strings.Repeat("x", 100_000)+": b\ntitle:"),
+	} {
+		_, err := Load("reply", files)
+		require.Less(t, len(err.Error()), 100_000)
+	}
+}

@@ -55,6 +55,9 @@ func (l *loader) schema(d *document, path []string, n *yaml.Node) []byte {
 	return raw
 }
 
+// maxReferences is how many schemas may refer to the next one before there is a type.
+const maxReferences = 10
+
 // checkSchema reports a schema that does not compile, or is of something else than an object.
 func (l *loader) checkSchema(raw []byte, invalid func(format string, args ...any)) {
 	s, err := schema.Compile("schema.json", raw)
@@ -62,8 +65,10 @@ func (l *loader) checkSchema(raw []byte, invalid func(format string, args ...any
 		invalid("is not a JSON Schema: %s", compileError(err))
 		return
 	}
-	for s.Ref != nil {
-		s = s.Ref
+	for range maxReferences {
+		if s.Ref != nil && s.Types == nil {
+			s = s.Ref
+		}
 	}
 	if s.Types == nil || !slices.Contains(s.Types.ToStrings(), "object") {
 		invalid("must describe an object: write type: object and properties")

@@ -17,6 +17,7 @@ import (
 const (
 	maxTreeDepth   = 6
 	maxTreeEntries = 50_000
+	maxTreeBytes   = 256 << 20
 )
 
 // Tree is what a directory tree contains.
@@ -66,6 +67,7 @@ type treeReader struct {
 	rootName string
 	only     string // the only prompt to read, empty for all
 	entries  int
+	bytes    int
 	tree     Tree
 }
 
@@ -83,7 +85,7 @@ func (r *treeReader) walk(dir string, above []directory) {
 	dirs := append([]directory{own}, above...)
 	r.templates(dir, dirs)
 	switch {
-	case r.only != "" || r.entries > maxTreeEntries:
+	case r.only != "" || r.full():
 		return
 	case len(above) == maxTreeDepth && len(below) > 0:
 		r.mistake(below[0], "directories are nested more than %d deep", maxTreeDepth)
@@ -107,8 +109,8 @@ func (r *treeReader) files(dir string) (own directory, below []string) {
 		if strings.HasPrefix(name, ".") {
 			continue
 		}
-		if r.entries++; r.entries > maxTreeEntries {
-			r.mistake(dir, "more than %d files and directories", maxTreeEntries)
+		if r.entries++; r.full() {
+			r.mistake(dir, "more than %d files and directories, or %d bytes, together with those before: divide the directory", maxTreeEntries, maxTreeBytes)
 			return own, nil
 		}
 		isDir, regular, ok := r.kind(full, e)
@@ -128,10 +130,14 @@ func (r *treeReader) files(dir string) (own directory, below []string) {
 				continue
 			}
 			own.files[name] = text
+			r.bytes += len(text)
 		}
 	}
 	return own, below
 }
+
+// full reports whether nothing more is read.
+func (r *treeReader) full() bool { return r.entries > maxTreeEntries || r.bytes > maxTreeBytes }
 
 // kind returns what an entry is, or what its link leads to; not ok if it is to be ignored.
 func (r *treeReader) kind(full string, e fs.DirEntry) (isDir, regular, ok bool) {

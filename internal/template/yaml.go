@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -145,7 +146,12 @@ func plain(v any) any {
 			out[i] = plain(e)
 		}
 		return out
-	case nil, bool, string, int, int64, uint64, float64:
+	case float64:
+		if math.IsInf(v, 0) || math.IsNaN(v) { // JSON has neither
+			return fmt.Sprint(v)
+		}
+		return v
+	case nil, bool, string, int, int64, uint64:
 		return v
 	default:
 		return fmt.Sprint(v)
