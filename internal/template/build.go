@@ -196,7 +196,7 @@ func (l *loader) streamParts() {
 		seen[s.ID] = true
 		item := s.Item
 		item.Label = l.text(child(path, "label"), item.Label, item.ID)
-		item.Schema = l.schema(l.doc, child(path, "schema"), &s.Schema)
+		item.Schema, l.out.items[item.ID] = l.schema(l.doc, child(path, "schema"), &s.Schema)
 		l.out.Items = append(l.out.Items, item)
 	}
 }
@@ -216,7 +216,7 @@ func (l *loader) steps(at fieldPath) {
 			l.invalid(at(i, "status"), "%s is the status of every task at another time: use another word", step.Status)
 		}
 		step.Truncated = cmp.Or(step.Truncated, berth.TruncatedFails)
-		step.Schema = l.schema(l.doc, at(i, "schema"), &s.Schema)
+		step.Schema, l.out.outputs[step.ID] = l.schema(l.doc, at(i, "schema"), &s.Schema)
 		l.prompts(i, &step, at)
 		l.mode(i, &step, at)
 		l.out.Steps = append(l.out.Steps, step)

@@ -2,14 +2,16 @@ package template
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"berth"
 	"berth/internal/dotprompt"
@@ -53,6 +55,8 @@ type Template struct {
 
 	files   map[string]string
 	prompts map[promptKey]*dotprompt.Prompt
+	outputs map[string]*jsonschema.Schema // by step
+	items   map[string]*jsonschema.Schema
 }
 
 type promptKey struct {
@@ -62,6 +66,12 @@ type promptKey struct {
 
 // Files returns the files that the template consists of by name, shared ones included: what Load needs.
 func (t *Template) Files() map[string]string { return maps.Clone(t.files) }
+
+// Output returns the schema of a step's output, nil for text.
+func (t *Template) Output(step string) *jsonschema.Schema { return t.outputs[step] }
+
+// Item returns the schema of an item of the stream, nil for a name that is not declared.
+func (t *Template) Item(id string) *jsonschema.Schema { return t.items[id] }
 
 // Load reads a template from its files. Their names have no directory. Its error is of type Mistakes.
 func Load(name berth.Template, files map[string]string) (*Template, error) {
@@ -106,9 +116,15 @@ func (l *loader) add(file string, line int, path []string, format string, args .
 // maxShown bounds what a mistake quotes, in bytes.
 const maxShown = 500
 
-// shorten returns a text of a mistake on one line.
+// shorten returns a text of a mistake on one line, without what a terminal would execute.
 func shorten(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
 	if len(s) > maxShown {
 		s = strings.ToValidUTF8(s[:maxShown], "") + "…"
 	}
@@ -174,7 +190,9 @@ func total(files map[string]string) (n int) {
 // load returns the template, or nil and the loader's mistakes.
 func (l *loader) load() *Template {
 	l.used = map[string]string{}
-	l.out = &Template{Name: l.name, prompts: map[promptKey]*dotprompt.Prompt{}}
+	l.out = &Template{
+		Name: l.name, prompts: map[promptKey]*dotprompt.Prompt{}, outputs: map[string]*jsonschema.Schema{}, items: map[string]*jsonschema.Schema{},
+	}
 	own := l.dirs[0].files
 	if !validName.MatchString(string(l.name)) || len(l.name) > maxName {
 		l.add(cmp.Or(l.dirs[0].path, string(l.name)), 0, nil, "invalid name %.80q: a template has a name such as ticket_summary, with at most %d small letters, digits, _ and -", l.name, maxName)
@@ -336,6 +354,3 @@ func splitPrompt(file string) (stem string, locale berth.Locale) {
 func promptStem(s stepSpec) string {
 	return strings.TrimSuffix(cmp.Or(s.Prompt, s.ID), promptEnd)
 }
-
-// rawSchema returns the text of a schema file.
-func rawSchema(text string) json.RawMessage { return json.RawMessage(strings.TrimSpace(text)) }

@@ -1,12 +1,14 @@
 package template
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
 	"berth"
@@ -24,10 +26,10 @@ func findExact(root *yaml.Node, path []string) *yaml.Node {
 	return root
 }
 
-// schema returns a JSON Schema: a file, inline, or Picoschema.
-func (l *loader) schema(d *document, path []string, n *yaml.Node) []byte {
+// schema returns a JSON Schema as it is written, and compiled: a file, inline, or Picoschema.
+func (l *loader) schema(d *document, path []string, n *yaml.Node) (json.RawMessage, *jsonschema.Schema) {
 	if n.IsZero() {
-		return nil
+		return nil, nil
 	}
 	at := func(line int, format string, args ...any) {
 		l.add(d.file, line+d.offset, path, format, args...)
@@ -36,11 +38,10 @@ func (l *loader) schema(d *document, path []string, n *yaml.Node) []byte {
 		src, ok := l.find(n.Value, true)
 		if !ok {
 			at(n.Line, "there is no file %s in the directory of the template", n.Value)
-			return nil
+			return nil, nil
 		}
-		raw := rawSchema(src.Text)
-		l.checkSchema(raw, func(format string, args ...any) { l.add(src.File, 0, nil, format, args...) })
-		return raw
+		raw := json.RawMessage(strings.TrimSpace(src.Text))
+		return raw, l.compile(raw, func(format string, args ...any) { l.add(src.File, 0, nil, format, args...) })
 	}
 	raw, err := dotprompt.Schema(n)
 	if err != nil {
@@ -49,22 +50,22 @@ func (l *loader) schema(d *document, path []string, n *yaml.Node) []byte {
 			line = s.Line
 		}
 		at(line, "%s", err)
-		return nil
+		return nil, nil
 	}
-	l.checkSchema(raw, func(format string, args ...any) { at(n.Line, format, args...) })
-	return raw
+	return raw, l.compile(raw, func(format string, args ...any) { at(n.Line, format, args...) })
 }
 
 // maxReferences is how many schemas may refer to the next one before there is a type.
 const maxReferences = 10
 
-// checkSchema reports a schema that does not compile, or is of something else than an object.
-func (l *loader) checkSchema(raw []byte, invalid func(format string, args ...any)) {
-	s, err := schema.Compile("schema.json", raw)
+// compile reports a schema that does not compile, or is of something else than an object.
+func (l *loader) compile(raw []byte, invalid func(format string, args ...any)) *jsonschema.Schema {
+	compiled, err := schema.Compile("schema.json", raw)
 	if err != nil {
 		invalid("is not a JSON Schema: %s", compileError(err))
-		return
+		return nil
 	}
+	s := compiled
 	for range maxReferences {
 		if s.Ref != nil && s.Types == nil {
 			s = s.Ref
@@ -73,6 +74,7 @@ func (l *loader) checkSchema(raw []byte, invalid func(format string, args ...any
 	if s.Types == nil || !slices.Contains(s.Types.ToStrings(), "object") {
 		invalid("must describe an object: write type: object and properties")
 	}
+	return compiled
 }
 
 // compileError returns what is wrong with a schema without the names of files that only the compiler has.
@@ -229,8 +231,8 @@ func (l *loader) frontMatter(i int, s *Step, src dotprompt.Source, at fieldPath)
 		set([]string{"config", "maxOutputTokens"}, s.MaxOutputTokens > 0 && s.MaxOutputTokens != n, func() { s.MaxOutputTokens = n })
 	}
 	path := []string{"output", "schema"}
-	if raw := l.schema(d, path, &m.Output.Schema); raw != nil {
-		set(path, s.Schema != nil && string(s.Schema) != string(raw), func() { s.Schema = raw })
+	if raw, compiled := l.schema(d, path, &m.Output.Schema); raw != nil {
+		set(path, s.Schema != nil && string(s.Schema) != string(raw), func() { s.Schema, l.out.outputs[s.ID] = raw, compiled })
 	}
 	if m.Output.Format == "json" && m.Output.Schema.IsZero() && s.Schema == nil {
 		l.at(d, []string{"output", "format"}, "JSON needs a schema: add output.schema")
