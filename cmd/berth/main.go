@@ -33,6 +33,7 @@ type commands struct {
 	Node       nodeCommands       `cmd:"" help:"Run a node agent; list, cordon and drain nodes."`
 	Media      mediaCommand       `cmd:"" help:"Run a media unit agent: keep conferences on a LiveKit server."`
 	Token      tokenCommand       `cmd:"" help:"Issue a bearer token."`
+	Template   templateCommands   `cmd:"" help:"List, check, render and export templates."`
 	Task       taskCommands       `cmd:"" help:"Submit, watch, get, list and cancel tasks."`
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
 	Pool       poolCommands       `cmd:"" help:"List and define pools."`

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth"
+	"berth/internal/yamlfile"
 )
 
 //go:embed routing.yaml
@@ -118,7 +119,7 @@ func parseConfig(name string, src []byte) (Config, error) {
 	}
 	var c Config
 	if err := file.root.Decode(&c); err != nil {
-		return Config{}, unreadable(name, src, err)
+		return Config{}, fmt.Errorf("%s: %w", name, yamlfile.Unreadable(src, err))
 	}
 	c.setDefaults()
 	c.check(file)

@@ -9,10 +9,9 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"berth"
+	"berth/internal/schema"
 )
 
 const (
@@ -40,33 +39,9 @@ func compileSchemas() map[berth.Template]outputSchema {
 		if err != nil {
 			panic(fmt.Sprintf("read embedded schema: %v", err)) // a batch template without a schema cannot work
 		}
-		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: mustCompile(name, raw)}
+		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: schema.MustCompile(name, raw)}
 	}
 	return all
-}
-
-// mustCompile compiles an embedded schema.
-func mustCompile(name string, raw []byte) *jsonschema.Schema {
-	s, err := CompileSchema(name, raw)
-	if err != nil {
-		panic(fmt.Sprintf("schema %s: %v", name, err))
-	}
-	return s
-}
-
-// CompileSchema compiles a JSON schema, of draft 2020-12 by default, which cannot refer to other files.
-func CompileSchema(name string, raw []byte) (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(jsonschema.SchemeURLLoader{})
-	if err := c.AddResource(name, doc); err != nil {
-		return nil, err
-	}
-	return c.Compile(name)
 }
 
 // validate validates a value. The library panics at numbers that it cannot read, such as 1e1000001.
@@ -87,7 +62,7 @@ func Schema(t berth.Template) (json.RawMessage, bool) {
 // against the template's schema. It returns the object without white space. Its error has berth.CodeInvalidOutput and
 // names the violations with their places, for RepairPrompt.
 func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
-	schema, ok := schemas[t]
+	want, ok := schemas[t]
 	if !ok {
 		return nil, berth.Errorf(berth.CodeInternal, "template %s has no schema", t)
 	}
@@ -101,7 +76,7 @@ func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
 		}
 		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 		if err == nil {
-			err = validate(schema.compiled, v)
+			err = validate(want.compiled, v)
 		}
 		if err == nil {
 			return raw, nil
@@ -152,18 +127,15 @@ func objects(text []byte) (found []json.RawMessage, fault error) {
 	return found, fault
 }
 
-// english formats the messages of the schema library.
-var english = message.NewPrinter(language.English)
-
 // problems describes the violations of a schema, each with its place.
 func problems(err error) string {
 	var out []string
-	for _, p := range schemaProblems(err) {
+	for _, p := range schema.Problems(err) {
 		at := "at the top"
-		if len(p.path) > 0 {
-			at = "at /" + strings.Join(p.path, "/")
+		if len(p.Path) > 0 {
+			at = "at /" + strings.Join(p.Path, "/")
 		}
-		out = append(out, shorten(at+": "+p.message, 300))
+		out = append(out, shorten(at+": "+p.Message, 300))
 	}
 	if extra := len(out) - maxProblems; extra > 0 {
 		out = append(out[:maxProblems], fmt.Sprintf("and %d more", extra))

@@ -11,6 +11,7 @@ import (
 
 	"berth"
 	"berth/internal/llm"
+	"berth/internal/schema"
 )
 
 const anyObject = `{"required": ["answer", "names"], "properties": {"answer": {"type": "string"}, "names": {"type": "array", "items": {"type": "string"}}}}`
@@ -32,7 +33,7 @@ func findSchema(req chatRequest, template string) []byte {
 
 // fill returns an object of the schema with what the source says. It supports the keywords that the templates use.
 func (s *source) fill(raw []byte) (string, error) {
-	sc, err := llm.CompileSchema("schema.json", raw)
+	sc, err := schema.Compile("schema.json", raw)
 	if err != nil {
 		return "", invalid("schema: %s", err)
 	}
