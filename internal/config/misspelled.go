@@ -14,10 +14,9 @@ const maxMistakes = 2
 // Misspelled returns a text for each variable of an environment whose name is nearly that of a setting of the program. Such a variable has
 // no effect.
 func Misspelled(model *kong.Application, environ []string) []string {
-	known := settingNames(model)
+	known, names := settingNames(model), environNames(environ)
 	var texts []string
-	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
+	for _, name := range names {
 		if slices.Contains(known, name) {
 			continue
 		}
@@ -27,7 +26,7 @@ func Misspelled(model *kong.Application, environ []string) []string {
 				meant, fewest = candidate, n
 			}
 		}
-		if meant != "" && !slices.Contains(environNames(environ), meant) {
+		if meant != "" && !slices.Contains(names, meant) {
 			texts = append(texts, fmt.Sprintf("%s is not a setting, and has no effect; did you mean %s?", name, meant))
 		}
 	}
