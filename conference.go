@@ -216,6 +216,9 @@ type UnitCopy struct {
 // UnitReport is the argument of ReportConferences: the numbers to report; empty for all conferences of the unit.
 type UnitReport struct {
 	E164 []string `json:"e164,omitempty"`
+	// Epoch, if set, is that of the only number, whose conference expects its copy on the unit. Without a copy, the unit reports
+	// the end.
+	Epoch int64 `json:"epoch,omitempty"`
 }
 
 // ConferenceInfo is what a unit reports to the data proxy about a conference.

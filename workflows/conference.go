@@ -174,6 +174,9 @@ func (c *conference) creationReplied(ctx workflow.Context) {
 	switch {
 	case err == nil:
 		c.opened(ctx, command)
+		if workflow.Now(ctx).Sub(command.sentAt) > lateAfter {
+			c.requestReport(ctx)
+		}
 	case refused && command.name == berth.ActivityCreateConference:
 		c.refuse(berth.EndRefused, berth.CodeUnitRefused, "unit "+command.owner.NodeID+" "+outcome)
 	case refused:
@@ -209,7 +212,7 @@ func (c *conference) opened(ctx workflow.Context, command *unitCommand) {
 	slot := command.slot
 	c.slots.owner = &slot
 	c.record.Owner, c.record.CopyStartedAt, c.ending.copyEndAt = command.owner, command.startedAt, command.endAt
-	c.record.Epoch = max(c.record.Epoch, command.owner.Epoch)
+	c.record.Epoch = command.owner.Epoch
 	c.record.LostAt, c.record.RefusedAt, c.record.Waiting = time.Time{}, time.Time{}, ""
 	c.placement.succeeded()
 	c.submission.settled = true
@@ -282,7 +285,6 @@ func (c *conference) returned(ctx workflow.Context, n UnitNotice) {
 	if err != nil || reply.Gone {
 		return // the unit's next generation lists the copies that it still has
 	}
-	c.record.Epoch = reply.Epoch
 	owner := berth.ConferenceOwner{NodeID: n.NodeID, Generation: n.Generation, Incarnation: n.Incarnation, Epoch: reply.Epoch}
 	c.inFlight.adoption = c.command(ctx, berth.ActivityAdoptConference, owner, reply.Slot, n.Copy.StartedAt)
 	c.inFlight.adoption.formerEpoch = n.Copy.Epoch

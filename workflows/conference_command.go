@@ -16,7 +16,8 @@ const (
 	// createStart is how long a unit may take to receive a first creation, because a caller waits for it. A recovery may
 	// take as long as any command: many are sent concurrently, and a unit runs few at a time, and its death is reported.
 	createStart = 3 * time.Second
-	// lateAfter is how long a unit may take to acknowledge a release before the end is announced.
+	// lateAfter is how long a unit may take to acknowledge a release before the end is announced, or a creation before its copy may
+	// have ended in a way that the unit did not report: its link was lost meanwhile, and its list compared too early.
 	lateAfter = time.Second
 	// unitCheckInterval is the first interval at which the registration of a unit is checked that does not acknowledge.
 	unitCheckInterval = 15 * time.Second
@@ -38,6 +39,7 @@ type unitCommand struct {
 	startedAt   time.Time             // of the copy
 	endAt       time.Time             // end time of the conference, as sent
 	slot        berth.Assignment
+	sentAt      time.Time
 	formerEpoch int64 // of an adopted copy
 	reply       workflow.Future
 	cancel      workflow.CancelFunc
@@ -67,7 +69,7 @@ func (c *conference) command(
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
 	})
 	return &unitCommand{
-		name: name, owner: owner, startedAt: startedAt, endAt: c.record.EndAt, slot: slot, cancel: cancel,
+		name: name, owner: owner, startedAt: startedAt, endAt: c.record.EndAt, slot: slot, sentAt: workflow.Now(ctx), cancel: cancel,
 		reply: workflow.ExecuteActivity(ctx, name, c.unitConference(owner.Epoch, startedAt)),
 	}
 }
@@ -107,14 +109,14 @@ func (c *conference) withdraw(ctx workflow.Context, listed Copy) {
 }
 
 // requestReport makes the owner report full information to the data proxy, which dropped what it reported before it was
-// the owner. The conference does not wait for it.
+// the owner, even that the copy has ended. The conference does not wait for it.
 func (c *conference) requestReport(ctx workflow.Context) {
 	workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              berth.NodeTaskQueue(c.record.Owner.NodeID, c.record.Owner.Generation),
 		ScheduleToCloseTimeout: 3 * c.in.Rules.Command,
 		StartToCloseTimeout:    c.in.Rules.Command,
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 3},
-	}), berth.ActivityReportConferences, berth.UnitReport{E164: []string{c.record.E164}})
+	}), berth.ActivityReportConferences, berth.UnitReport{E164: []string{c.record.E164}, Epoch: c.record.Owner.Epoch})
 }
 
 // releaseOwner releases the owner's copy, and waits until the unit has acknowledged or is lost. The end is announced when

@@ -40,6 +40,7 @@ type conferenceTest struct {
 	undrained    bool // PlaceMove finds that the drain was cancelled
 	commands     []unitCall
 	reports      []string
+	decided      time.Time                // of the last reply of a local activity that decides
 	statuses     []berth.ConferenceStatus // each new one, as published
 	events       int                      // number of the last one
 	confirmed    int                      // number of the last event whose publication the workflow knows
@@ -99,6 +100,7 @@ func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 	})
 	register(workflows.ReadUnitStateActivity, func(_ context.Context, in berth.NodeRef) (workflows.UnitState, error) {
 		defer h.lock()()
+		h.decided = h.env.Now()
 		if u := h.unit(in.NodeID); u != nil {
 			return workflows.UnitState{Generation: u.generation}, nil
 		}
@@ -111,7 +113,7 @@ func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 	}
 	register(berth.ActivityReportConferences, func(ctx context.Context, in berth.UnitReport) error {
 		defer h.lock()()
-		h.reports = append(h.reports, activity.GetInfo(ctx).TaskQueue+" "+strings.Join(in.E164, " "))
+		h.reports = append(h.reports, fmt.Sprint(activity.GetInfo(ctx).TaskQueue, " ", strings.Join(in.E164, " "), " ", in.Epoch))
 		return nil
 	})
 	h.env.RegisterWorkflowWithOptions(workflows.Conference, workflow.RegisterOptions{Name: workflows.ConferenceWorkflow})
@@ -170,6 +172,7 @@ func (h *conferenceTest) lists(id string, generation, epoch int64, startedAt tim
 
 func (h *conferenceTest) place(_ context.Context, in workflows.PlaceInput) (workflows.PlaceReply, error) {
 	defer h.lock()()
+	h.decided = h.env.Now()
 	h.places = append(h.places, in)
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
@@ -204,6 +207,7 @@ func (h *conferenceTest) place(_ context.Context, in workflows.PlaceInput) (work
 // placeMove is place for a move: the owner's unit is excluded, and nothing is published.
 func (h *conferenceTest) placeMove(_ context.Context, in workflows.MoveInput) (workflows.MovePlan, error) {
 	defer h.lock()()
+	h.decided = h.env.Now()
 	h.moves = append(h.moves, in)
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
@@ -229,6 +233,12 @@ func (h *conferenceTest) placeMove(_ context.Context, in workflows.MoveInput) (w
 func (h *conferenceTest) save(_ context.Context, in workflows.SaveInput) (reply workflows.SaveReply, err error) {
 	defer h.lock()()
 	h.saves = append(h.saves, in)
+	if owner := in.Conference.Owner; owner.NodeID != "" {
+		require.Equal(h.t, owner.Epoch, in.Conference.Epoch, "its unit's reports are of this epoch")
+	}
+	if in.Conference.Status.Final() {
+		require.True(h.t, h.env.Now().After(h.decided), "the end is in the history before it is published")
+	}
 	if h.saved != nil {
 		reply = h.saved(in)
 	}
@@ -276,6 +286,7 @@ func (h *conferenceTest) publish(first int, events []berth.ConferenceEvent) {
 
 func (h *conferenceTest) prepare(_ context.Context, in workflows.AdoptionInput) (workflows.AdoptionReply, error) {
 	defer h.lock()()
+	h.decided = h.env.Now()
 	h.adoptions = append(h.adoptions, in)
 	u := h.unit(in.Unit.NodeID)
 	h.epoch++

@@ -38,7 +38,7 @@ func TestConference_UnitDrained_MovesWhileOpen(t *testing.T) {
 	require.Equal(t, []string{"Create u1.1 1", "Recover u2.1 2", "Release u2.1 2"}, h.commandNames())
 	require.Equal(t, berth.EndDrained, is.Segments[0].Reason)
 	require.Len(t, is.Segments, 2)
-	require.Contains(t, h.reports, "node.u2.1 "+number)
+	require.Contains(t, h.reports, "node.u2.1 "+number+" 2")
 }
 
 // B10: a drain without capacity elsewhere keeps the conference open and states what it waits for.

@@ -175,3 +175,20 @@ func TestConference_ManyOwners_RecordKeepsFirstAndLast(t *testing.T) { // C22
 	require.Equal(t, int64(1), is.Segments[0].Epoch)
 	require.Equal(t, int64(owners), is.Segments[199].Epoch)
 }
+
+// C7, C20: an adoption that its unit refuses leaves the owner's epoch: reports of another one, even that the copy has ended, would be
+// rejected as stale. conferenceTest.save requires it of every write.
+func TestConference_AdoptionRefused_RowKeepsTheOwnersEpoch(t *testing.T) {
+	t.Parallel()
+	h := newConferenceTest(t, "u1", "u2")
+	h.unit("u2").reply = refuseExceptReleases
+	h.at(time.Minute, func() { h.lists("u2", 1, -1, h.env.Now().Add(-time.Hour)) })
+	h.at(2*time.Minute, func() { h.env.SignalWorkflow(workflows.SignalRestore, nil) })
+	h.at(3*time.Minute, func() {
+		require.Len(t, h.adoptions, 1)
+		require.Equal(t, "u1", h.conference().Owner.NodeID)
+		require.Equal(t, int64(1), h.conference().Epoch)
+		h.release()
+	})
+	require.Equal(t, berth.EndReleased, h.run().End)
+}

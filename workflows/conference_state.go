@@ -17,7 +17,8 @@ const (
 	maxOutcomeBytes = 200
 	// numbersPerHistoryEvent exceeds the number of revisions, and of events, between two events of the history.
 	numbersPerHistoryEvent = 16
-	// lastEventNumber is the number of the event that ends the stream, however many preceded it, so that it is published once.
+	// lastEventNumber is the number of the event that ends the stream, however many preceded it, so that it is published once. The end
+	// is recorded before.
 	lastEventNumber = 1 << 40
 )
 
@@ -200,8 +201,12 @@ func (c *conference) renumber(ctx workflow.Context) {
 	}
 }
 
-// save writes the conference to the ledger, to Redis and to its stream, holds the owner's slot and releases the others.
+// save writes the conference to the ledger, to Redis and to its stream, holds the owner's slot and releases the others. An end is
+// recorded before: nothing can be written after it.
 func (c *conference) save(ctx workflow.Context) {
+	if c.record.Status.Final() {
+		recordDecisions(ctx)
+	}
 	c.renumber(ctx)
 	in := SaveInput{
 		Conference: c.record, Events: c.outbox.events, FirstEvent: c.outbox.published + 1, Confirmed: c.outbox.confirmed,

@@ -92,7 +92,7 @@ func TestConference_RedisLosesRow_OpenAgainWhenListed(t *testing.T) {
 		h.release()
 	})
 	is := h.run()
-	require.Equal(t, []string{"node.u1.7 " + number}, h.reports)
+	require.Equal(t, []string{"node.u1.7 " + number + " 1"}, h.reports)
 	require.Equal(t, []string{"Create u1.1 1", "Release u1.7 1"}, h.commandNames())
 	require.Len(t, is.Segments, 1)
 }
@@ -166,7 +166,7 @@ func TestConference_EarlierCopyReturns_IsAdopted(t *testing.T) {
 	is := h.run()
 	require.Equal(t, []string{"Create u1.1 1", "Recover u2.1 2", "Adopt u1.2 3", "Release u1.2 3"}, h.commandNames())
 	require.Equal(t, []string{"u2.1 2"}, h.withdrawn())
-	require.Equal(t, []string{"node.u1.2 " + number}, h.reports, "what it reported before it was the owner was dropped")
+	require.Equal(t, []string{"node.u1.2 " + number + " 3"}, h.reports, "what it reported before it was the owner was dropped")
 	require.Len(t, is.Segments, 3)
 	require.Equal(t, berth.EndReplaced, is.Segments[1].Reason)
 }

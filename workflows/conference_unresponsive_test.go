@@ -64,3 +64,18 @@ func TestConference_CommandNotStarted_UnitIsNotUnresponsive(t *testing.T) {
 	require.Equal(t, []berth.NodeRef{{NodeID: "u2", Generation: 1}}, h.places[2].NotStarted)
 	require.Empty(t, h.saves[1].NotStarted, "it was checked already")
 }
+
+// C15: a unit that takes long to acknowledge may have lost its link meanwhile, and its copy may have ended in a way that it did not
+// report: it is asked for a report of the epoch.
+func TestConference_LateAcknowledgement_ReportIsRequested(t *testing.T) {
+	t.Parallel()
+	for delay, want := range map[time.Duration][]string{0: nil, 2 * time.Second: {"node.u1.1 " + number + " 1"}} {
+		h := newConferenceTest(t, "u1")
+		if delay > 0 {
+			h.slow(berth.ActivityCreateConference, delay)
+		}
+		h.at(time.Minute, h.release)
+		h.run()
+		require.Equal(t, want, h.reports, delay)
+	}
+}

@@ -308,6 +308,9 @@ func (e *execution) finish(ctx workflow.Context, err error) (berth.Execution, er
 			return berth.Execution{}, werr
 		}
 		if e.state.Status.Final() {
+			if err != nil { // the output is in the history, but not what failed or cancelled it
+				recordDecisions(ctx)
+			}
 			e.save(ctx)
 		}
 	}

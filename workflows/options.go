@@ -57,6 +57,17 @@ func untilTime[T any](ctx workflow.Context, end time.Time, timeout time.Duration
 	}
 }
 
+// recordDecisions ends the workflow task, also where ctx is cancelled, so that what was decided in it is in the history. Until then
+// only this worker knows what its local activities replied and which updates it has accepted: if it dies, the next worker decides
+// again, by other replies and at another time. So this precedes what a local activity publishes for good, which then follows from the
+// history: the next worker publishes the same.
+func recordDecisions(ctx workflow.Context) {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	// A timer is the cheapest command that another workflow task follows.
+	_ = workflow.NewTimerWithOptions(ctx, time.Millisecond, workflow.TimerOptions{Summary: "record decisions"}).Get(ctx, nil)
+}
+
 // noResult is the result of an activity that has none.
 type noResult struct{}
 

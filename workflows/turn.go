@@ -94,6 +94,7 @@ func (t *turn) run(ctx, detached workflow.Context) (berth.Turn, error) {
 	if err := workflow.Await(detached, t.decided); err != nil {
 		return berth.Turn{}, err
 	}
+	recordDecisions(detached) // no segment may follow what is published now
 	t.stream.closed = true
 	t.publishResults()
 	if err := t.deleteAffinity(detached, false); err != nil {

@@ -256,6 +256,35 @@ func TestTurn_NoCapacity_FailedJobWaits(t *testing.T) { // A11, B1
 	}
 }
 
+// P2: a worker that dies after it has published that no node was found leaves it to the next one, which may find a node.
+func TestTurn_NoNodeFound_IsRecordedBeforeItIsPublished(t *testing.T) {
+	t.Parallel()
+	u := newTurnTest(t)
+	u.in.Timeout, u.in.JobTimeout = 10*time.Minute, 10*time.Minute
+	u.takes(0, 3*time.Minute) // it is dispatched again once
+	u.translate = func(string, berth.JobInput) (berth.JobOutput, error) { return berth.JobOutput{}, errors.New("gone") }
+	var asked, published time.Time
+	decide := u.decide
+	u.decide = func(in workflows.DispatchInput) (berth.Assignment, error) {
+		if asked = u.env.Now(); in.Dispatch > 1 {
+			return berth.Assignment{}, refusedWith(berth.CodeNodeFull)
+		}
+		return decide(in)
+	}
+	u.publish = func(in workflows.TurnEvents) error {
+		if in.Events[0].Type == berth.EventTranslationFailed {
+			published = u.env.Now()
+		}
+		return nil
+	}
+	u.submit(0, 0)
+	u.finalize(sec, berth.FinalizeManual)
+	r := u.run()
+	require.NoError(t, r.err)
+	require.Len(t, r.dispatches, 2)
+	require.True(t, published.After(asked), "in another workflow task")
+}
+
 func TestTurn_DecisionExpired_NextDispatchDecides(t *testing.T) { // L6
 	t.Parallel()
 	u := newTurnTest(t)

@@ -247,7 +247,9 @@ func (t *turn) runJob(ctx workflow.Context, j *job) {
 		}
 		code := permanentCode(err)
 		if code == "" {
-			code = t.dispatchAgain(ctx, j)
+			if code = t.dispatchAgain(ctx, j); code != "" {
+				recordDecisions(ctx) // the next worker may find a node
+			}
 			j.waiting.leave(ctx, leaveFor)
 		}
 		if code != "" {

@@ -55,7 +55,7 @@ func (c *commands) Register(w node.Registry, g *node.Gate, generation int64) {
 		},
 		berth.ActivityListConferences: func(ctx context.Context) (berth.UnitList, error) { return node.Do(ctx, g, "list", c.list) },
 		berth.ActivityReportConferences: func(_ context.Context, in berth.UnitReport) error {
-			c.report.repeat(in.E164)
+			c.report.repeat(in)
 			return nil
 		},
 	} {

@@ -79,12 +79,16 @@ type reported struct {
 	refused int       // consecutive refusals
 	resume  time.Time // no reports before
 	missing int       // consecutive lists without it
+	over    bool      // its end is reported
 	changed bool      // its participants have changed, which the list may not show yet
 	legs    legs
 	mutes   mutes
 	// described indicates that Metadata are those of the conference: what the former owner had was restored.
 	described bool
 }
+
+// found is a copy that began before this link.
+func found(c Copy) *reported { return &reported{Copy: c, mutes: mutes{read: true}, described: true} }
 
 // reset makes the next report complete.
 func (c *reported) reset() { c.live, c.stale, c.refused, c.resume = nil, false, 0, time.Time{} }
@@ -107,14 +111,15 @@ func (r *reporter) again(e164 string, epoch int64) { r.notify(notice{e164: e164,
 // released notes a copy that was released: it did not end on purpose.
 func (r *reporter) released(e164 string) { r.notify(notice{e164: e164, released: true}) }
 
-// repeat reports the full information of these copies again, or of all if there are none.
-func (r *reporter) repeat(e164s []string) {
-	if len(e164s) == 0 {
+// repeat reports the full information of copies again. A copy that its conference expects here is reported as ended unless the media
+// server has it: its end may have been refused before the conference was known to be here, or happened before this link.
+func (r *reporter) repeat(in berth.UnitReport) {
+	if len(in.E164) == 0 {
 		r.everything.Store(true)
 		r.notify(notice{})
 	}
-	for _, e164 := range e164s {
-		r.notify(notice{e164: e164, repeat: true})
+	for _, e164 := range in.E164 {
+		r.notify(notice{e164: e164, epoch: in.Epoch, repeat: true})
 	}
 }
 
@@ -167,10 +172,11 @@ func (r *reporter) note(n notice) {
 	case n.e164 == "":
 	case n.released:
 		delete(r.known, n.e164)
+	case n.repeat && c != nil && c.Epoch >= n.epoch:
+		c.reset()
+	case n.repeat && n.epoch > 0:
+		r.known[n.e164] = found(Copy{UnitCopy: berth.UnitCopy{E164: n.e164, Epoch: n.epoch}})
 	case n.repeat:
-		if c != nil {
-			c.reset()
-		}
 	case n.changed:
 		if c != nil {
 			c.changed = true
@@ -241,7 +247,7 @@ func (r *reporter) compare(copies []Copy) []*reported {
 		listed[c.E164] = true
 		k := r.known[c.E164]
 		if k == nil || k.Epoch != c.Epoch {
-			k = &reported{mutes: mutes{read: true}, described: true} // it began before this agent
+			k = found(c)
 			r.known[c.E164] = k
 		}
 		quiet := k.live != nil && c.Participants == 0 && k.Participants == 0 && c.Metadata == k.Metadata && !k.changed
@@ -258,7 +264,7 @@ func (r *reporter) compare(copies []Copy) []*reported {
 		switch {
 		case k.stale:
 			delete(r.known, e164)
-		case k.missing >= goneAfter:
+		case k.missing >= goneAfter && !k.resume.After(begun):
 			out = append(out, k)
 		}
 	}
@@ -280,14 +286,14 @@ func (r *reporter) send(ctx context.Context, generation int64, all []*reported) 
 	}
 	_ = calls.Wait() // none has an error
 	for _, c := range all {
-		if c.missing >= goneAfter && c.stale {
+		if c.over {
 			delete(r.known, c.E164)
 		}
 	}
 	return !unavailable.Load()
 }
 
-// one reports one copy; it returns false if the proxy is unavailable. An ended copy is stale once its end is reported.
+// one reports one copy; it returns false if the proxy is unavailable.
 func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool {
 	ctx, cancel := context.WithTimeout(ctx, reportCall)
 	defer cancel()
@@ -326,7 +332,7 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 	var refused *client.Problem
 	switch {
 	case err == nil:
-		c.live, c.stale, c.refused = live, info.Ended, 0
+		c.live, c.over, c.refused = live, info.Ended, 0
 		c.legs.accepted(info.Legs)
 		if !c.described && !info.Ended { // this unit is the owner now
 			r.takeOver(ctx, c, info)
@@ -339,7 +345,7 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 	case http.StatusConflict, http.StatusNotFound:
 		c.live, c.resume = nil, time.Now().Add(r.every<<c.refused)
 		c.refused++
-		if c.stale = info.Ended || c.refused > maxRefusals; c.stale {
+		if c.stale = c.refused > maxRefusals; c.stale {
 			r.log.Info("data proxy refuses reports of a copy that is not the owner's", "conference", c.E164, "epoch", c.Epoch, "generation", generation)
 		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
@@ -347,7 +353,7 @@ func (r *reporter) one(ctx context.Context, generation int64, c *reported) bool 
 	default: // a retry would be refused, too
 		c.legs.accepted(info.Legs)
 		r.log.Warn("data proxy refused a report", "conference", c.E164, "error", err)
-		c.live, c.stale = live, info.Ended
+		c.live, c.over = live, info.Ended
 	}
 	return true
 }

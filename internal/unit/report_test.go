@@ -178,13 +178,13 @@ func TestReporter_Requested_ReportsAllAgain(t *testing.T) { // C18
 	sim.Put(other)
 	r, p := reporting(t, sim)
 	p.take(2)
-	r.repeat([]string{number})
+	r.repeat(berth.UnitReport{E164: []string{number}})
 	isLive(t, p.take(1)[0], true, `{"participantCount":1,"simulated":true}`)
-	r.repeat(nil)
+	r.repeat(berth.UnitReport{})
 	for _, one := range p.take(2) {
 		require.True(t, one.Full)
 	}
-	r.repeat([]string{"49301"}) // the unit has no copy of it
+	r.repeat(berth.UnitReport{E164: []string{"49301"}}) // the unit has no copy of it
 	p.quiet(r)
 }
 
@@ -297,6 +297,83 @@ func TestReporter_CopyEndedOnPurpose_ReportsTheEnd(t *testing.T) { // C15
 	require.Equal(t, int64(3), end.Epoch)
 	require.JSONEq(t, `{}`, string(end.Live))
 	p.quiet(r)
+}
+
+// C15: a copy may have ended before the conference's new state shows that it was the owner's. Its workflow requests a report then,
+// maybe after an outage, or of an agent that does not know the copy.
+func TestReporter_EndRefused_IsReportedAgain(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]struct {
+		before, after int  // how many reports are refused before and after its end
+		requested     bool // it is reported on request only
+	}{
+		"briefly": {0, 3, false}, "for long": {0, 1 + maxRefusals, true}, "before its end": {1 + maxRefusals, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sim := simulated()
+			sim.Put(runs(3, 1))
+			r, p := reporting(t, sim)
+			p.take(1)
+			p.reply(&client.Problem{Status: http.StatusConflict})
+			if !later.requested {
+				p.do(func(s *proxyState) { s.recover = 1 + later.after + 1 })
+			}
+			if later.before > 0 {
+				sim.Put(runs(3, 2))
+			}
+			refused := 0
+			for _, more := range []int{later.before, later.after} {
+				refused += more
+				require.Eventually(t, func() (tried bool) {
+					p.do(func(s *proxyState) { tried = s.calls >= 1+refused })
+					return tried
+				}, 20*time.Second, time.Millisecond)
+				sim.End(number)
+			}
+			if later.requested {
+				p.reply(nil)
+				p.quiet(r)
+				r.repeat(berth.UnitReport{E164: []string{number}, Epoch: 3})
+			}
+			end := p.take(1)[0]
+			require.True(t, end.Ended)
+			require.Equal(t, int64(3), end.Epoch)
+			p.quiet(r)
+		})
+	}
+}
+
+// C15: a report of one copy is requested with the epoch that its conference expects.
+func TestReporter_RequestedCopy_IsReportedWithItsEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		runs, asked int64
+		ended       bool // it is reported as ended; otherwise its live information
+		none        bool
+	}{
+		"runs": {3, 3, false, false}, "runs, any epoch": {3, 0, false, false}, "runs for a later owner": {4, 3, false, false},
+		"is unknown": {0, 3, true, false}, "is unknown, any epoch": {0, 0, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sim := simulated()
+			r, p := reporting(t, sim)
+			if c.runs > 0 {
+				sim.Put(runs(c.runs, 1))
+				p.take(1)
+			}
+			r.repeat(berth.UnitReport{E164: []string{number}, Epoch: c.asked})
+			if c.none {
+				p.quiet(r)
+				return
+			}
+			report := p.take(1)[0]
+			require.Equal(t, c.ended, report.Ended)
+			require.Equal(t, max(c.runs, c.asked), report.Epoch)
+			p.quiet(r)
+		})
+	}
 }
 
 // A list that still has a copy is older than its end, which is not a change of its participants.
