@@ -20,7 +20,7 @@ import (
 // and a check of accessibility finds nothing in any of them.
 func TestConsole_OperatorInBrowser_SeesAndSteersEverything(t *testing.T) { // X8
 	t.Parallel()
-	early := newHold("## Requirement by requirement\n")
+	early := newHold("## Item by item\n")
 	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, []*hold{early}) })
 	s.setTimes(berth.NodeMedia, 200, 1000, 2000)
 	b := openTab(t, startBrowser(t))
@@ -88,7 +88,7 @@ func (b *tab) watchAndCancel(s *stack, early *hold) {
 	b.await("another user's task in the open list", row, acc.TaskID)
 	early.wait(b)
 	b.do(chromedp.Click(fmt.Sprintf(`.rows a[href="#/console/tasks/carol/%s"]`, acc.TaskID)))
-	b.await("live tokens of another user's task", `document.querySelector('.prose')?.textContent.includes('Requirement by requirement')`)
+	b.await("live tokens of another user's task", `document.querySelector('.prose')?.textContent.includes('Item by item')`)
 	b.shoot("task-live-en")
 	b.press(".task", "Cancel")
 	b.await("the cancelled task", `document.querySelector('.task .status.cancelled') !== null`)

@@ -92,7 +92,7 @@ var shapes = map[string]any{
 // console is used.
 func TestPage_EveryView_FitsItsWindow(t *testing.T) {
 	t.Parallel()
-	held := newHold("## Requirement by requirement\n")
+	held := newHold("## Item by item\n")
 	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, []*hold{held}) })
 	b := openTab(t, startBrowser(t))
 	base := "http://" + s.httpAddr

@@ -40,7 +40,7 @@ func pageIn(l berth.Locale) pageWords {
 	}
 	return pageWords{
 		lang: "en", template: "Match", steps: []string{"Read the image", "Summarise the posting", "Match"}, done: "Done",
-		early: newHold("## Requirement by requirement\n"), middle: newHold("## Score\n"),
+		early: newHold("## Item by item\n"), middle: newHold("## Score\n"),
 	}
 }
 

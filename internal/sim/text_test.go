@@ -9,25 +9,74 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTerms_Requirement_SplitsIntoWhatCanBeLookedFor(t *testing.T) {
+// outlineOf writes the sections of a text as heading[line|line], with * before bullets.
+func outlineOf(text string) (out []string) {
+	for _, s := range readSections(text) {
+		lines := []string{}
+		for _, l := range s.lines {
+			lines = append(lines, map[bool]string{true: "*"}[l.bullet]+l.text)
+		}
+		out = append(out, s.heading+"["+strings.Join(lines, "|")+"]")
+	}
+	return out
+}
+
+func TestReadSections_TextOfAnyKind_HeadingsAreFound(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][]string{
-		"Strong knowledge of Go and PostgreSQL": {"Strong knowledge of Go", "PostgreSQL"},
-		"精通 Go 或 Java，熟悉 MySQL、Redis":           {"精通 Go", "Java", "熟悉 MySQL", "Redis"},
-		"Docker and Kubernetes in production":   {"Docker", "Kubernetes in production"},
-		"5+ years of experience in sales":       {"5+ years of experience in sales"},
-		"C++ or C#":                             {"C++", "C#"},
-		"...":                                   {},
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"blank lines":      {"A Title\n\nParts\n- one\n- two\n\nEnd\nIt is over.", []string{"[A Title]", "Parts[*one|*two]", "End[It is over.]"}},
+		"no blank lines":   {"A Title\nParts\n• one\n• two\nEnd\nIt is over.", []string{"[A Title]", "Parts[*one|*two]", "End[It is over.]"}},
+		"Markdown":         {"# A Title\n\n## Parts\n* one\n+ two\n1. three\n- [x] four\n\n**End**\nIt is over.", []string{"A Title[]", "Parts[*one|*two|*three|*four]", "End[It is over.]"}},
+		"names of values":  {"From: Anna\nSubject: A lamp\n\nThe lamp is broken.", []string{"From[Anna]", "Subject[A lamp]", "[The lamp is broken.]"}},
+		"colons elsewhere": {"See https://a.example/b: it is there.\nAt 12:30 it rains.", []string{"[See https://a.example/b: it is there.|At 12:30 it rains.]"}},
+		"wrapped lines":    {"Text\n\nThe first sentence is wrapped at the end\nof its line. The second is not.", []string{"[Text|The first sentence is wrapped at the end of its line.|The second is not.]"}},
+		"signature":        {"We met on Monday and spoke.\n\nRegards\nAnna", []string{"[We met on Monday and spoke.|Regards|Anna]"}},
+		"Chinese":          {"标题\n\n【概述】设备正常。\n问题：\n1、温度过高；\n2、噪声较大。", []string{"[标题]", "概述[设备正常。]", "问题[*温度过高|*噪声较大。]"}},
+		"empty":            {"\n \n", []string{"[]"}},
 	} {
-		require.Equal(t, want, terms(text), text)
+		require.Equal(t, c.want, outlineOf(c.text), name)
 	}
 }
 
-func TestFind_LinesOfAResume_NamesMustOccur(t *testing.T) {
+func TestReadSections_Examples_FindsTheirLists(t *testing.T) {
+	t.Parallel()
+	bullets := func(name string) (out []int) {
+		for _, s := range readSections(string(exampleFile(t, name))) {
+			n := 0
+			for _, l := range s.lines {
+				if l.bullet {
+					n++
+				}
+			}
+			out = append(out, n)
+		}
+		return out
+	}
+	require.Equal(t, []int{0, 0, 5, 7, 2, 0}, bullets("posting-en.txt"))
+	require.Equal(t, []int{0, 0, 5, 6, 2, 0}, bullets("posting-zh.txt"))
+	require.Equal(t, []int{0, 0, 8, 0, 0, 0}, bullets("resume-en.txt"))
+	require.Equal(t, []int{0, 0, 8, 0, 0}, bullets("resume-zh.txt"))
+}
+
+func TestFlatten_JSON_NamesAreHeadings(t *testing.T) {
+	t.Parallel()
+	text, ok := flatten(`{"title":"A lamp","dueDate":"2026-01-02","parts":["one",2,{"name":"three","ok":true}],"none":null}`)
+	require.True(t, ok)
+	require.Equal(t, []string{"title[A lamp]", "due date[2026-01-02]", "parts[*one|*2]", "name[three]", "ok[true]", "none[]"}, outlineOf(text))
+	for _, text := range []string{"no JSON", `{"a":`, "{}", `["a"]`} {
+		_, ok := flatten(text)
+		require.False(t, ok, text)
+	}
+}
+
+func TestFind_EntryInALine_NamesAndQuantitiesMustOccur(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		term, line string
-		want       bool
+		entry, line string
+		want        bool
 	}{
 		{"Kafka", "Ran Kafka for a year", true},
 		{"Go", "go to market with Google", false},
@@ -35,37 +84,31 @@ func TestFind_LinesOfAResume_NamesMustOccur(t *testing.T) {
 		{"Java", "JavaScript only", false},
 		{"C++", "C and C#", false},
 		{"Node.js", "Wrote Node.js services", true},
-		{"Kubernetes in production", "Services in production", false},
+		{"Redis and Kafka", "Ran Redis", false},
+		{"Docker and Kubernetes in production", "Docker in production", false},
 		{"distributed systems", "logistics systems", false},
 		{"microservices", "one microservice", true},
-		{"微服务架构", "将单体系统拆分为微服务", true},
+		{"微服务架构", "将单体系统拆分为微服务架构", true},
 		{"分布式系统", "将单体系统拆分为微服务", false},
-		{"5+ years of experience in sales", "6 years in sales", true},
-		{"5+ years of experience in sales", "2 years in sales", false},
+		{"5+ years in sales", "6 years in sales", true},
+		{"5+ years in sales", "2 years in sales", false},
+		{"Payment within 30 days", "Payment is due in 30 days", true},
+		{"A limit of 500,000 EUR", "The limit is 100,000 EUR", false},
+		{"三年以上经验, 3年", "5年以上经验，三年以上", true},
+		{"Café in Malmö", "a cafe in Malmo", true},
 	} {
-		_, ok := find(c.term, readLines(c.line))
-		require.Equal(t, c.want, ok, "%s in %q", c.term, c.line)
+		e := entry{Text: c.entry}
+		e.find([]*document{readDocument(enclosure{text: c.line})})
+		require.Equal(t, c.want, e.OK, "%s in %q", c.entry, c.line)
+		require.Equal(t, c.want, e.Passage != "")
 	}
-}
-
-func TestReadLines_Examples_FindsTheirSections(t *testing.T) {
-	t.Parallel()
-	en := readLines(string(example(t, "posting-en.txt")))
-	require.Len(t, texts(en, duties), 5)
-	require.Len(t, texts(en, requirements), 7)
-	require.Len(t, texts(en, wishes), 2)
-	require.Equal(t, []string{"Senior Backend Engineer", "Harbourline Systems · Rotterdam, Netherlands (hybrid)"}, texts(en, ""))
-	zh := readLines(string(example(t, "posting-zh.txt")))
-	require.Len(t, texts(zh, duties), 5)
-	require.Len(t, texts(zh, requirements), 6)
-	require.Len(t, texts(zh, wishes), 2)
 }
 
 func TestNames_Sentence_ReturnsProperNames(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"GitHub Actions and gRPC": {"GitHub Actions", "gRPC"}, "We need no names": {}, "Strong Go skills": {"Go"},
-		"使用 Spring Boot 开发": {"Spring Boot"},
+		"GitHub Actions and gRPC": {"GitHub Actions", "gRPC"}, "We need no names": {}, "Strong Go skills": {"Go"}, "Docker and Kubernetes": {"Docker", "Kubernetes"},
+		"Design and run services": {}, "Redis": {"Redis"}, "Anna Berg": {"Anna Berg"}, "It works. Ask Anna.": {"Anna"}, "使用 Spring Boot 开发": {"Spring Boot"},
 	} {
 		require.Equal(t, want, names(text), text)
 	}
@@ -74,7 +117,7 @@ func TestNames_Sentence_ReturnsProperNames(t *testing.T) {
 func TestSplitTokens_Joined_AreTheText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"", " ", "Hello, world!  Two  spaces\n\nand 高级后端工程师 mixed ✅.", string(example(t, "posting-zh.txt")), string(example(t, "resume-en.txt")),
+		"", " ", "Hello, world!  Two  spaces\n\nand 高级后端工程师 mixed ✅.", string(exampleFile(t, "posting-zh.txt")), string(exampleFile(t, "resume-en.txt")),
 	} {
 		tokens := splitTokens(text)
 		require.Equal(t, text, strings.Join(tokens, ""))
@@ -91,7 +134,7 @@ func TestSplitTokens_Joined_AreTheText(t *testing.T) {
 	}
 }
 
-func example(t *testing.T, name string) []byte {
+func exampleFile(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile("../../examples/" + name)
 	require.NoError(t, err)
