@@ -103,7 +103,7 @@ func readImages(ctx context.Context, urls []string, read ocr.Reader) (string, er
 	return strings.TrimSpace(strings.Join(found, "\n\n")), nil
 }
 
-// fill returns a value of the schema with what the source says. For a schema that no value was found for it says so, in text.
+// fill returns a value of the schema with what the source says. If no value was found for a schema, the answer states that in text.
 func (s *source) fill(raw []byte, formal bool) (string, error) {
 	compiled, err := compile(raw)
 	switch {
@@ -163,7 +163,7 @@ func (s *source) reasoning() string {
 
 // reply is the answer to a message that asks for no form.
 func (s *source) reply() string {
-	if d := s.docs[0]; len(s.docs) == 1 && len(d.sections) == 1 {
+	if d := s.docs[0]; len(s.docs) == 1 && len(d.sections) == 1 && d.label == "" {
 		return s.render("reply", map[string]any{
 			"Lines": strings.Count(d.text, "\n") + 1, "Title": d.title(), "Names": names(oneLine(d.text)),
 		}) + "\n"

@@ -63,7 +63,7 @@ func kindOf(schemas []*jsonschema.Schema) kind {
 	return found
 }
 
-// suits tells how well the lines of a section suit a property; 0 not at all.
+// suits returns how well the lines of a section suit a property; 0 not at all.
 func suits(p property, sec *section) int {
 	k, sh := kindOf(p.schemas), sec.shape()
 	sentences := sh == prose && len(sec.lines) > 0 && isProse(sec.lines[0].text)

@@ -79,7 +79,7 @@ func (s *source) listed(kinds [][]*document, wanted []string, strict bool) (kind
 	for k, docs := range kinds {
 		for _, d := range docs {
 			for _, sec := range d.sections {
-				if n := overlap(sec.words, wanted); n > most && len(sec.lines) > 0 && !(strict && sec.shape() == prose) {
+				if n := overlap(sec.words, wanted); n > most && len(sec.lines) > 0 && (!strict || sec.shape() != prose) {
 					kind, best, most = k, sec, n
 				}
 			}

@@ -21,7 +21,7 @@ var (
 	whereNames  = regexp.MustCompile(`(?i)\b(?:section|category|group|topic|heading|chapter|part|area)\b|类别|章节|分类|分组|栏目`)
 	adviceName  = regexp.MustCompile(`(?i)\b(?:change|action|suggestion|fix|recommendation|advice|todo|measure)\b|修改|建议|措施|动作`)
 	foundNames  = regexp.MustCompile(`(?i)\b(?:strengths?|match(?:es|ed|ing)?|found|shared|common|covered|met|proven|present)\b|优势|符合|匹配|一致`)
-	listsNames  = regexp.MustCompile(`(?i)\b(?:names|tags?|keywords?|entit(?:y|ies)|terms)\b|名称|标签|关键词`)
+	listsNames  = regexp.MustCompile(`(?i)\b(?:names|tags?|keywords?|entit(?:y|ies)|terms|topics?|labels?|categories)\b|名称|标签|关键词|话题`)
 	shareNames  = regexp.MustCompile(`(?i)\b(?:score|rating|percent(?:age)?|match|confidence|ratio|share|similarity|coverage|probability)\b|评分|得分|分数|置信|比例`)
 	countNames  = regexp.MustCompile(`(?i)\b(?:count|number of|total|how many)\b|数量|个数|总数`)
 	yesWords    = []string{"yes", "true", "met", "found", "ok", "pass", "present", "matched", "full", "covered", "positive", "是", "有", "符合", "满足"}
@@ -337,7 +337,7 @@ func (f *filler) ordered(values []any, at place) []any {
 	}
 	slices.SortStableFunc(out, func(a, b any) int { return worth(b) - worth(a) })
 	if len(f.docs) > 1 && at.entry == nil && (shareNames.MatchString(spaced(at.name)) || intents[concluding].MatchString(spaced(at.name))) {
-		out = slices.Clone(values) // from the best to the worst, as people list them
+		out = slices.Clone(values) // from the best to the worst, the usual order
 		i := (100 - share(f.compare(nil, true))) * len(out) / 101
 		out[0], out[i] = out[i], out[0]
 	}

@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Work that grew with the square of the input would take minutes.
+// Work that grew with the square of the input would take minutes. The time is the processor's, and the test runs alone: others
+// may keep the machine busy.
 func TestAnswer_LargeInput_TakesSeconds(t *testing.T) {
-	t.Parallel()
-	const size = 512 << 10 // twice in each request
+	const size = 256 << 10 // twice in each request
 	enclose := func(name, text string) string {
 		return fmt.Sprintf("<document name=%q id=\"9\">\n%s\n</document id=\"9\">\n", name, text)
 	}
@@ -45,8 +46,7 @@ func TestAnswer_LargeInput_TakesSeconds(t *testing.T) {
 		"numbered headings": "Use these headings:\n" + fill("1. Part: two questions about gaps\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			begin := time.Now()
+			begin := processorTime(t)
 			schema := object{"type": "object", "required": []string{"title", "list", "missing"}, "properties": object{
 				"title": object{"type": "string"}, "list": object{"type": "array", "items": object{"type": "string", "pattern": "[a-z]+$"}},
 				"missing": object{"type": "array", "items": object{"type": "object", "required": []string{"a"}, "properties": object{"a": object{"type": "string"}}}},
@@ -59,7 +59,15 @@ func TestAnswer_LargeInput_TakesSeconds(t *testing.T) {
 				require.Regexp(t, simulated, answer)
 				require.Less(t, len(answer), size)
 			}
-			require.Less(t, time.Since(begin), time.Minute)
+			require.Less(t, processorTime(t)-begin, 6*time.Second)
 		})
 	}
+}
+
+// processorTime returns the time that the process has computed.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

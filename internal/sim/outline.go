@@ -142,7 +142,7 @@ const (
 // headings returns the parts of a numbered list whose introduction speaks of headings or parts.
 func (s *source) headings() (parts []part) {
 	lines := strings.Split(s.rules, "\n")
-	for i := 0; i < len(lines); i++ {
+	for i := range lines {
 		if !outlined.MatchString(lines[i]) {
 			continue
 		}

@@ -41,15 +41,26 @@ func readSource(req chatRequest, seen string) *source {
 		s.asked, quoted = quotedSchema(said)
 	}
 	if len(given) == 0 {
-		told, rest := instructions(said, quoted)
+		orders, rest := instructions(said, quoted)
 		given = []enclosure{unwrap(rest)}
-		s.rules = rules + "\n" + told + "\n" + given[0].intro
+		s.rules = rules + "\n" + orders + "\n" + given[0].intro
 	}
-	for _, g := range first(maxDocuments, given) {
+	for _, g := range first(maxDocuments, substantial(given)) {
 		s.docs = append(s.docs, readDocument(g))
 	}
-	s.zh = isChinese(firstText(strings.Replace(rules, quoted, "", 1), s.rules, said, earlier))
+	s.zh = isChinese(firstText(strings.Replace(rules, quoted, "", 1), s.rules, said, earlier, s.docs[0].text))
 	return s
+}
+
+// substantial leaves out what only sets something, such as a language; if there is nothing else, all remain.
+func substantial(given []enclosure) []enclosure {
+	out := slices.DeleteFunc(slices.Clone(given), func(e enclosure) bool {
+		return e.name != "" && len(e.text) <= 2*maxLabel && !strings.Contains(e.text, "\n") && wordCount(e.text) <= 3
+	})
+	if len(out) == 0 {
+		return given
+	}
+	return out
 }
 
 // turns returns the texts of the system messages, of the last turn's user messages, and of those before.
@@ -164,7 +175,7 @@ func delimited(text string) (rest string, found []enclosure) {
 }
 
 // instructions cuts a message without documents behind its schema or its last marker; if nothing follows, before the first.
-func instructions(said, schema string) (told, rest string) {
+func instructions(said, schema string) (orders, rest string) {
 	begin, end := len(said), 0
 	if i := strings.Index(said, schema); schema != "" && i >= 0 {
 		begin, end = i, i+len(schema)

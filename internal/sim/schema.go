@@ -200,7 +200,7 @@ func rankOf(rank map[string]int, sc *jsonschema.Schema) int {
 	return len(rank)
 }
 
-// encode writes a value with the names of its objects in the order of the schema. path is where it stands.
+// encode writes a value with the names of its objects in the order of the schema. path is its place.
 func (f *filler) encode(v any, path string) string {
 	switch v := v.(type) {
 	case map[string]any:

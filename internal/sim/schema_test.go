@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
@@ -115,7 +114,7 @@ func anySchema(t *rapid.T, depth int, defs object) object {
 	case "format":
 		return object{"type": "string", "format": rapid.SampledFrom([]string{
 			"date", "date-time", "time", "duration", "email", "uri", "uri-reference", "iri", "uuid", "ipv4", "ipv6", "hostname", "json-pointer",
-			"relative-json-pointer", "regex", "uri-template", "semver", "period", "unheard-of",
+			"relative-json-pointer", "regex", "uri-template", "semver", "period", "unknown",
 		}).Draw(t, "format")}
 	case "object":
 		properties, required := object{}, []string{}
@@ -271,12 +270,10 @@ func TestSchema_CannotBeSatisfied_AnswerSaysSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			begin := time.Now()
 			answer, status := complete(t, withSchema(chat("", "Some text"), schema))
 			require.Equal(t, http.StatusOK, status)
 			require.Contains(t, answer, "cannot give an answer that is valid against this JSON Schema")
 			require.Contains(t, answer, "Simulated answer")
-			t.Log(time.Since(begin))
 		})
 	}
 }

@@ -231,19 +231,19 @@ func (g *generator) repeat(re *syntax.Regexp, n int) {
 
 // pick returns a character of a class, given as ranges: a letter or digit if it has some.
 func (g *generator) pick(ranges []rune) rune {
-	var plain, any []rune
+	var plain, others []rune
 	for i := 0; i+1 < len(ranges); i += 2 {
 		for r := ranges[i]; r <= ranges[i+1] && r-ranges[i] < 128; r++ {
 			switch {
 			case r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)):
 				plain = append(plain, r)
 			case unicode.IsPrint(r):
-				any = append(any, r)
+				others = append(others, r)
 			}
 		}
 	}
 	if len(plain) == 0 {
-		plain = any
+		plain = others
 	}
 	if len(plain) == 0 {
 		if len(ranges) == 0 {

@@ -119,7 +119,7 @@ func readSections(text string) []*section {
 	}
 	at := &section{}
 	all, count := []*section{at}, 0
-	var open string // a paragraph or a bullet that may go on in the next line
+	var open string // a paragraph or a bullet that the next line may continue
 	var bullet bool
 	flush := func() {
 		body := open
@@ -168,7 +168,7 @@ func readSections(text string) []*section {
 	return all
 }
 
-// continues reports whether a line goes on with the text before it, which was wrapped.
+// continues reports whether a line continues the text before it, which was wrapped.
 func continues(open, raw string) bool {
 	if terminated.MatchString(open) {
 		return false
@@ -212,7 +212,7 @@ func headingOf(raws []string, i int) (heading, rest string) {
 	}
 	after := following(raws, i+1)
 	switch {
-	case bulletMark.MatchString(next), strings.TrimSpace(raws[i-1]) == "" && !(isTitle(next) && (after == "" || after == next)):
+	case bulletMark.MatchString(next), strings.TrimSpace(raws[i-1]) == "" && (!isTitle(next) || after != "" && after != next):
 		return body, ""
 	case isProse(next), !isTitle(next) && bulletMark.MatchString(after) && wordCount(body) < 3:
 		return body, ""

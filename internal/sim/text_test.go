@@ -27,9 +27,9 @@ func TestReadSections_TextOfAnyKind_HeadingsAreFound(t *testing.T) {
 		text string
 		want []string
 	}{
-		"blank lines":      {"A Title\n\nParts\n- one\n- two\n\nEnd\nIt is over.", []string{"[A Title]", "Parts[*one|*two]", "End[It is over.]"}},
-		"no blank lines":   {"A Title\nParts\n• one\n• two\nEnd\nIt is over.", []string{"[A Title]", "Parts[*one|*two]", "End[It is over.]"}},
-		"Markdown":         {"# A Title\n\n## Parts\n* one\n+ two\n1. three\n- [x] four\n\n**End**\nIt is over.", []string{"A Title[]", "Parts[*one|*two|*three|*four]", "End[It is over.]"}},
+		"blank lines":      {"A Title\n\nParts\n- one\n- two\n\nEnd\nIt ends.", []string{"[A Title]", "Parts[*one|*two]", "End[It ends.]"}},
+		"no blank lines":   {"A Title\nParts\n• one\n• two\nEnd\nIt ends.", []string{"[A Title]", "Parts[*one|*two]", "End[It ends.]"}},
+		"Markdown":         {"# A Title\n\n## Parts\n* one\n+ two\n1. three\n- [x] four\n\n**End**\nIt ends.", []string{"A Title[]", "Parts[*one|*two|*three|*four]", "End[It ends.]"}},
 		"names of values":  {"From: Anna\nSubject: A lamp\n\nThe lamp is broken.", []string{"From[Anna]", "Subject[A lamp]", "[The lamp is broken.]"}},
 		"colons elsewhere": {"See https://a.example/b: it is there.\nAt 12:30 it rains.", []string{"[See https://a.example/b: it is there.|At 12:30 it rains.]"}},
 		"wrapped lines":    {"Text\n\nThe first sentence is wrapped at the end\nof its line. The second is not.", []string{"[Text|The first sentence is wrapped at the end of its line.|The second is not.]"}},

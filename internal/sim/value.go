@@ -92,7 +92,7 @@ func (a *applied) add(s *jsonschema.Schema) {
 // depend adds what applies because of required properties. It returns false if there was nothing to add.
 func (a *applied) depend() bool {
 	n := len(a.all)
-	for i := 0; i < len(a.all); i++ {
+	for i := range a.all {
 		for _, name := range slices.Sorted(maps.Keys(a.all[i].DependentSchemas)) {
 			if slices.ContainsFunc(a.all, func(s *jsonschema.Schema) bool { return slices.Contains(s.Required, name) }) {
 				a.add(a.all[i].DependentSchemas[name])
@@ -227,7 +227,7 @@ func listedValues(all []*jsonschema.Schema) (values []any, ok bool) {
 	return values, ok
 }
 
-// allows reports whether the schemas allow a type. Without a type, the keywords of one type stand for it.
+// allows reports whether the schemas allow a type. Without a type, the keywords of one type imply it.
 func allows(all []*jsonschema.Schema, kind string) bool {
 	implied := ""
 	for _, s := range all {
@@ -236,7 +236,8 @@ func allows(all []*jsonschema.Schema, kind string) bool {
 			continue
 		}
 		types := s.Types.ToStrings()
-		if !slices.Contains(types, kind) && !(kind == "number" && slices.Contains(types, "integer")) {
+		whole := kind == "number" && slices.Contains(types, "integer")
+		if !whole && !slices.Contains(types, kind) {
 			return false
 		}
 	}

@@ -15,7 +15,6 @@ import (
 type writer struct {
 	*source
 	out    strings.Builder
-	parts  int
 	list   []entry // what the items are made of
 	asked  int     // entries that questions are about
 	quoted int     // sections that are quoted
