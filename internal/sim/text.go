@@ -103,6 +103,7 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 var (
 	bulletMark  = regexp.MustCompile(`^(?:[-–*+]\s+(?:\[[ xX]\]\s+)?|[•·●○▪■◆✓✔☑]\s*|\(?\d{1,3}(?:[.)]\s+|[、．）]\s*))`)
+	tightNumber = regexp.MustCompile(`^(\s*\d{1,3}[.)])(\p{Han})`)
 	sentenceEnd = regexp.MustCompile(`[.!?;]\s+|[。！？；]`)
 	terminated  = regexp.MustCompile(`[.!?。！？][)”"’]?$`)
 	notHeading  = regexp.MustCompile(`[,.;!?，。；！？、|·@/=<>{}"“”\d]`)
@@ -115,7 +116,7 @@ func readSections(text string) []*section {
 		if len(raws) >= 2*maxLines {
 			break
 		}
-		raws = append(raws, strings.TrimRight(raw, " \t\r\n"))
+		raws = append(raws, tightNumber.ReplaceAllString(strings.TrimRight(raw, " \t\r\n"), "$1 $2"))
 	}
 	at := &section{}
 	all, count := []*section{at}, 0

@@ -34,7 +34,7 @@ func TestReadSections_TextOfAnyKind_HeadingsAreFound(t *testing.T) {
 		"colons elsewhere": {"See https://a.example/b: it is there.\nAt 12:30 it rains.", []string{"[See https://a.example/b: it is there.|At 12:30 it rains.]"}},
 		"wrapped lines":    {"Text\n\nThe first sentence is wrapped at the end\nof its line. The second is not.", []string{"[Text|The first sentence is wrapped at the end of its line.|The second is not.]"}},
 		"signature":        {"We met on Monday and spoke.\n\nRegards\nAnna", []string{"[We met on Monday and spoke.|Regards|Anna]"}},
-		"Chinese":          {"标题\n\n【概述】设备正常。\n问题：\n1、温度过高；\n2、噪声较大。", []string{"[标题]", "概述[设备正常。]", "问题[*温度过高|*噪声较大。]"}},
+		"Chinese":          {"标题\n\n【概述】设备正常。\n问题：\n1、温度过高；\n2.噪声较大。", []string{"[标题]", "概述[设备正常。]", "问题[*温度过高|*噪声较大。]"}},
 		"empty":            {"\n \n", []string{"[]"}},
 	} {
 		require.Equal(t, c.want, outlineOf(c.text), name)
