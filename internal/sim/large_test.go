@@ -59,7 +59,7 @@ func TestAnswer_LargeInput_TakesSeconds(t *testing.T) {
 				require.Regexp(t, simulated, answer)
 				require.Less(t, len(answer), size)
 			}
-			require.Less(t, processorTime(t)-begin, 6*time.Second)
+			require.Less(t, processorTime(t)-begin, 20*time.Second)
 		})
 	}
 }
