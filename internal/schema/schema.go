@@ -3,8 +3,11 @@ package schema
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,8 +19,13 @@ import (
 
 // Compile compiles a JSON schema, of draft 2020-12 by default, which cannot refer to other files. A name with a fragment, such as
 // x.json#/$defs/part, compiles this part.
-func Compile(name string, raw []byte) (compiled *jsonschema.Schema, err error) {
-	defer func() { // the library panics at numbers that it cannot read, such as 1e1000001
+func Compile(name string, raw []byte) (*jsonschema.Schema, error) { return compile(name, raw, false) }
+
+// CompileWithFormats compiles a schema as Compile does. A value must have its formats, too, which otherwise only describe it.
+func CompileWithFormats(name string, raw []byte) (*jsonschema.Schema, error) { return compile(name, raw, true) }
+
+func compile(name string, raw []byte, formats bool) (compiled *jsonschema.Schema, err error) {
+	defer func() { // the library panics at what it cannot read
 		if fault := recover(); fault != nil {
 			compiled, err = nil, fmt.Errorf("a value cannot be read: %v", fault)
 		}
@@ -29,14 +37,71 @@ func Compile(name string, raw []byte) (compiled *jsonschema.Schema, err error) {
 	if depth(doc, maxDepth) > maxDepth {
 		return nil, fmt.Errorf("it is nested more than %d deep", maxDepth)
 	}
+	if extreme(doc) {
+		return nil, errors.New("a number is not between -1e308 and 1e308")
+	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(jsonschema.SchemeURLLoader{})
+	if formats {
+		c.AssertFormat()
+	}
 	file, _, _ := strings.Cut(name, "#")
 	if err := c.AddResource(file, doc); err != nil {
 		return nil, err
 	}
-	return c.Compile(name)
+	if compiled, err = c.Compile(name); err == nil && (cost{}).of(compiled) > maxCost {
+		return nil, fmt.Errorf("its references lead to the same parts more than %d times", maxCost)
+	}
+	return compiled, err
+}
+
+// maxCost bounds how many schemas are applied to one part of a value. A few definitions that each refer to the next one twice
+// would multiply them without end.
+const maxCost = 10_000
+
+// cost counts the schemas that a schema applies to one part of a value at most: those of the value itself, or of a part of it. A
+// schema within itself counts once.
+type cost map[*jsonschema.Schema]int
+
+func (c cost) of(s *jsonschema.Schema) int {
+	if s == nil {
+		return 0
+	}
+	if n, ok := c[s]; ok {
+		return n
+	}
+	c[s] = 1
+	n := 1
+	add := func(schemas ...*jsonschema.Schema) {
+		for _, sub := range schemas {
+			n = min(n+c.of(sub), maxCost+1)
+		}
+	}
+	most := func(schemas iter.Seq[*jsonschema.Schema]) { // each is for another part
+		worst := 0
+		for sub := range schemas {
+			worst = max(worst, c.of(sub))
+		}
+		n = min(n+worst, maxCost+1)
+	}
+	add(s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else, s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems)
+	if s.DynamicRef != nil {
+		add(s.DynamicRef.Ref)
+	}
+	add(slices.Concat(s.AllOf, s.AnyOf, s.OneOf, slices.Collect(maps.Values(s.PatternProperties)), slices.Collect(maps.Values(s.DependentSchemas)))...)
+	for _, older := range slices.Concat([]any{s.AdditionalProperties, s.AdditionalItems, s.Items}, slices.Collect(maps.Values(s.Dependencies))) {
+		switch older := older.(type) {
+		case *jsonschema.Schema:
+			add(older)
+		case []*jsonschema.Schema:
+			most(slices.Values(older))
+		}
+	}
+	most(maps.Values(s.Properties))
+	most(slices.Values(s.PrefixItems))
+	c[s] = n
+	return n
 }
 
 // maxDepth bounds how deep a schema is nested: the time to compile one grows faster than its depth.
@@ -60,6 +125,24 @@ func depth(v any, limit int) (deepest int) {
 		return 0
 	}
 	return deepest + 1
+}
+
+// extreme reports whether a value has a number with which exact arithmetic takes too long.
+func extreme(v any) bool {
+	switch v := v.(type) {
+	case json.Number:
+		n, err := v.Float64()
+		return err != nil || n == 0 && strings.ContainsAny(string(v), "123456789") || len(v) > 400
+	case []any:
+		return slices.ContainsFunc(v, extreme)
+	case map[string]any:
+		for _, item := range v {
+			if extreme(item) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // MustCompile compiles an embedded schema.
