@@ -38,7 +38,7 @@ func compile(name string, raw []byte, formats bool) (compiled *jsonschema.Schema
 		return nil, fmt.Errorf("it is nested more than %d deep", maxDepth)
 	}
 	if extreme(doc) {
-		return nil, errors.New("a number is not between -1e308 and 1e308")
+		return nil, errors.New("a number is too large, too small or too long")
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
@@ -132,7 +132,8 @@ func extreme(v any) bool {
 	switch v := v.(type) {
 	case json.Number:
 		n, err := v.Float64()
-		return err != nil || n == 0 && strings.ContainsAny(string(v), "123456789") || len(v) > 400
+		digits, _, _ := strings.Cut(strings.ToLower(string(v)), "e")
+		return err != nil || len(v) > 400 || n == 0 && strings.ContainsAny(digits, "123456789")
 	case []any:
 		return slices.ContainsFunc(v, extreme)
 	case map[string]any:

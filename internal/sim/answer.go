@@ -11,6 +11,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"berth/internal/ocr"
+	"berth/internal/schema"
 )
 
 // answer is the content of a response, and the reasoning that a reasoning model would send before it.
@@ -36,8 +37,8 @@ func answerWith(req chatRequest, seen string, followUps int) (answer, error) {
 	}
 	s := readSource(req, seen)
 	ans := answer{reasoning: s.reasoning()}
-	if schema, formal := s.wants(req); schema != nil {
-		text, err := s.fill(schema, formal)
+	if wanted, formal := s.wants(req); wanted != nil {
+		text, err := s.fill(wanted, formal)
 		ans.text = text
 		return ans, err
 	}
@@ -105,7 +106,7 @@ func readImages(ctx context.Context, urls []string, read ocr.Reader) (string, er
 
 // fill returns a value of the schema with what the source says. If no value was found for a schema, the answer states that in text.
 func (s *source) fill(raw []byte, formal bool) (string, error) {
-	compiled, err := compile(raw)
+	compiled, err := schema.CompileWithFormats("schema.json", raw)
 	switch {
 	case err != nil && formal:
 		return "", invalid("schema: %s", err)
@@ -122,19 +123,20 @@ func (s *source) fill(raw []byte, formal bool) (string, error) {
 	if !ok {
 		return s.render("unusable", ""), nil
 	}
-	return f.encode(f.noted(v, a.all), ""), nil
+	text := f.encode(v, "")
+	if object, ok := v.(map[string]any); ok && !strings.Contains(text, s.render("notice", nil)) {
+		text = f.encode(f.noted(object, a.all), "")
+	}
+	return text, nil
 }
 
-// noted states that the answer is simulated in the last free text of an object, if none does.
-func (f *filler) noted(v any, all []*jsonschema.Schema) any {
-	object, ok := v.(map[string]any)
-	if !ok || f.notice != "" {
-		return v
-	}
-	properties, _, _ := propertiesOf(all, f.rank)
+// noted states that the answer is simulated in the last free text of an object that may have it.
+func (f *filler) noted(object map[string]any, all []*jsonschema.Schema) any {
+	f.steps = maxSteps // the answer exists already
+	properties, _, _ := f.properties(all)
 	for _, p := range slices.Backward(properties) {
 		text, ok := object[p.name].(string)
-		if !ok || kindOf(p.schemas) != textKind {
+		if !ok || p.kind != textKind {
 			continue
 		}
 		object[p.name] = strings.TrimSpace(text + " " + f.render("notice", nil))
@@ -165,7 +167,7 @@ func (s *source) reasoning() string {
 func (s *source) reply() string {
 	if d := s.docs[0]; len(s.docs) == 1 && len(d.sections) == 1 && d.label == "" {
 		return s.render("reply", map[string]any{
-			"Lines": strings.Count(d.text, "\n") + 1, "Title": d.title(), "Names": names(oneLine(d.text)),
+			"Lines": strings.Count(d.text, "\n") + 1, "Title": d.title, "Names": names(oneLine(clip(d.text, maxText))),
 		}) + "\n"
 	}
 	return s.write([]part{

@@ -65,10 +65,9 @@ func kindOf(schemas []*jsonschema.Schema) kind {
 
 // suits returns how well the lines of a section suit a property; 0 not at all.
 func suits(p property, sec *section) int {
-	k, sh := kindOf(p.schemas), sec.shape()
-	sentences := sh == prose && len(sec.lines) > 0 && isProse(sec.lines[0].text)
+	k, sh, sentences := p.kind, sec.shape, sec.said
 	switch {
-	case k == textKind && sentences && proseNames.MatchString(spaced(p.name)):
+	case k == textKind && sentences && p.prose:
 		return 6
 	case k == deepKind && sh == groups:
 		return 5
@@ -98,15 +97,15 @@ func (f *filler) sectionsOf(properties []property, at place) map[string]*section
 		if at.path != "" && d != f.subject {
 			continue
 		}
-		if found, score := assign(properties, d); score > most {
+		if found, score := f.assign(properties, d); score > most {
 			best, most, subject = found, score, d
 		}
 	}
 	f.subject = subject
 	for _, d := range f.docs { // what the subject does not have may be in another document
 		for _, p := range properties {
-			if best[p.name] == nil && d != subject && kindOf(p.schemas) != textKind {
-				if sec := d.about(words(spaced(p.name)), nil); sec != nil {
+			if best[p.name] == nil && d != subject && p.kind != textKind {
+				if sec := f.about(d, p.words, nil); sec != nil {
 					best[p.name] = sec
 				}
 			}
@@ -116,7 +115,7 @@ func (f *filler) sectionsOf(properties []property, at place) map[string]*section
 	return best
 }
 
-func assign(properties []property, d *document) (found map[string]*section, score int) {
+func (s *source) assign(properties []property, d *document) (found map[string]*section, score int) {
 	found = map[string]*section{}
 	used := map[*section]bool{}
 	take := func(p property, sec *section, worth int) {
@@ -125,34 +124,31 @@ func assign(properties []property, d *document) (found map[string]*section, scor
 		}
 		found[p.name] = sec
 		score += worth
-		used[sec] = used[sec] || kindOf(p.schemas) != otherKind
+		used[sec] = used[sec] || p.kind != otherKind
 	}
 	for _, lists := range []bool{true, false} { // a number or a choice may be about the section of a list
 		for _, p := range properties {
-			if k := kindOf(p.schemas); lists == (k >= textsKind) {
-				take(p, d.about(words(spaced(p.name)), used), 10)
+			if lists == (p.kind >= textsKind) {
+				take(p, s.about(d, p.words, used), 10)
 			}
 		}
 	}
-	special := func(p property) bool {
-		name := spaced(p.name)
-		return intents[lacking].MatchString(name+" "+aboutOf(p.schemas)) || adviceNames.MatchString(name) || foundNames.MatchString(name)
-	}
 	for _, p := range properties {
-		if found[p.name] == nil && kindOf(p.schemas) >= textsKind && !special(p) {
-			take(p, d.about(words(aboutOf(p.schemas)), used), 5)
+		if found[p.name] == nil && p.kind >= textsKind && !p.special {
+			take(p, s.about(d, s.words(p.about), used), 5)
 		}
 	}
-	foreign := func(p property, sec *section) bool {
-		return isChinese(sec.heading) != isChinese(p.name+aboutOf(p.schemas))
+	const best = 6
+	if s.work -= best * len(properties) * len(d.sections); s.work < 0 {
+		return found, score
 	}
-	for worth := 6; worth > 0; worth-- {
+	for worth := best; worth > 0; worth-- {
 		for _, p := range properties {
-			if found[p.name] != nil || special(p) {
+			if found[p.name] != nil || p.special {
 				continue
 			}
 			i := slices.IndexFunc(d.sections, func(sec *section) bool {
-				return sec.heading != "" && !used[sec] && foreign(p, sec) && suits(p, sec) == worth
+				return sec.heading != "" && !used[sec] && sec.zh != p.zh && suits(p, sec) == worth
 			})
 			if i >= 0 {
 				take(p, d.sections[i], worth)
@@ -165,10 +161,10 @@ func assign(properties []property, d *document) (found map[string]*section, scor
 var adviceNames = regexp.MustCompile(`(?i)\b(?:changes|actions|suggestions|fixes|recommendations)\b|修改|建议`)
 
 // about returns the section that is not used whose heading has the most of the words, nil for none.
-func (d *document) about(wanted []string, used map[*section]bool) (best *section) {
+func (s *source) about(d *document, wanted []string, used map[*section]bool) (best *section) {
 	most := 0
 	for _, sec := range d.sections {
-		if n := overlap(sec.words, wanted); n > most && !used[sec] && len(sec.lines) > 0 {
+		if n := s.overlap(sec.words, wanted); n > most && !used[sec] && len(sec.lines) > 0 {
 			best, most = sec, n
 		}
 	}

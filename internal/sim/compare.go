@@ -31,7 +31,7 @@ const (
 // With strict, the wanted words name a list only if they are the heading of one.
 func (s *source) compare(wanted []string, strict bool) []entry {
 	key := fmt.Sprint(strict, wanted)
-	if found, ok := s.compared[key]; ok {
+	if found, ok := s.compared[key]; ok || s.work <= 0 {
 		return found
 	}
 	kinds := s.kinds()
@@ -43,9 +43,9 @@ func (s *source) compare(wanted []string, strict bool) []entry {
 		}
 	}
 	if len(kinds) > 1 {
-		others := kinds[reference(kinds, from, wanted)]
+		others := kinds[s.reference(kinds, from, wanted)]
 		for i := range out {
-			out[i].find(others)
+			s.find(&out[i], others)
 		}
 	}
 	s.compared[key] = out
@@ -56,7 +56,7 @@ func (s *source) compare(wanted []string, strict bool) []entry {
 func (s *source) kinds() [][]*document {
 	var out [][]*document
 	for _, d := range s.docs {
-		i := slices.IndexFunc(out, func(kind []*document) bool { return overlap(kind[0].name, d.name) > 0 })
+		i := slices.IndexFunc(out, func(kind []*document) bool { return s.overlap(kind[0].name, d.name) > 0 })
 		if i < 0 {
 			out = append(out, []*document{d})
 		} else {
@@ -79,7 +79,7 @@ func (s *source) listed(kinds [][]*document, wanted []string, strict bool) (kind
 	for k, docs := range kinds {
 		for _, d := range docs {
 			for _, sec := range d.sections {
-				if n := overlap(sec.words, wanted); n > most && len(sec.lines) > 0 && (!strict || sec.shape() != prose) {
+				if n := s.overlap(sec.words, wanted); n > most && len(sec.lines) > 0 && (!strict || sec.shape != prose) {
 					kind, best, most = k, sec, n
 				}
 			}
@@ -90,17 +90,17 @@ func (s *source) listed(kinds [][]*document, wanted []string, strict bool) (kind
 	}
 	kind = slices.IndexFunc(kinds, func(docs []*document) bool {
 		return slices.ContainsFunc(docs, func(d *document) bool {
-			return slices.ContainsFunc(d.sections, func(sec *section) bool { return sec.shape() != prose })
+			return slices.ContainsFunc(d.sections, func(sec *section) bool { return sec.shape != prose })
 		})
 	})
 	return max(kind, 0), nil
 }
 
 // reference returns the kind of documents that is not listed and that the words name best.
-func reference(kinds [][]*document, listed int, wanted []string) int {
+func (s *source) reference(kinds [][]*document, listed int, wanted []string) int {
 	best, most := -1, -1
 	for k, docs := range kinds {
-		if n := overlap(docs[0].words, wanted); k != listed && n > most {
+		if n := s.overlap(docs[0].words, wanted); k != listed && n > most {
 			best, most = k, n
 		}
 	}
@@ -110,13 +110,13 @@ func reference(kinds [][]*document, listed int, wanted []string) int {
 // entriesOf returns the items of a section, else of all lists of a document, else its sentences.
 func entriesOf(d *document, sec *section) (out []entry) {
 	for _, s := range d.sections {
-		switch sh := s.shape(); {
+		switch sh := s.shape; {
 		case s == sec, sec == nil && (sh == list || sh == groups):
 			out = append(out, s.entries(false)...)
 		}
 	}
 	if len(out) == 0 && sec == nil {
-		for _, text := range d.sentences() {
+		for _, text := range d.said {
 			out = append(out, entry{Text: text})
 		}
 	}
@@ -136,12 +136,12 @@ func distinctEntries(all []entry) (out []entry) {
 
 // entries returns the items of a section. If they are nested, bullets belong to the line above them.
 func (s *section) entries(nested bool) (out []entry) {
-	sh := s.shape()
+	sh := s.shape
 	if sh == series {
 		if nested {
-			return []entry{{Text: s.heading, bullets: s.series(), heading: s.heading}}
+			return []entry{{Text: s.heading, bullets: s.series, heading: s.heading}}
 		}
-		for _, name := range s.series() {
+		for _, name := range s.series {
 			out = append(out, entry{Text: name, heading: s.heading})
 		}
 		return out
@@ -160,20 +160,20 @@ func (s *section) entries(nested bool) (out []entry) {
 
 // find looks for an entry in the documents: all of its names must occur, or more than half of its words in one line if it has
 // none. A line about a quantity must have at least as much.
-func (e *entry) find(docs []*document) {
+func (s *source) find(e *entry, docs []*document) {
 	e.compared = true
-	named := words(strings.Join(names(e.Text), " "))
-	all := words(e.Text)
+	named := s.words(strings.Join(s.names(e.Text), " "))
+	all := s.words(e.Text)
 	wanted := named
 	if len(named) == 0 {
 		wanted = all
 	}
-	amounts := slices.DeleteFunc(quantitiesIn(e.Text), func(q quantity) bool { return q.unit == "" || slices.Contains(stopWords, q.unit) })
+	amounts := slices.DeleteFunc(slices.Clone(s.quantities(e.Text)), func(q quantity) bool { return q.unit == "" || slices.Contains(stopWords, q.unit) })
 	occurring, most := map[string]bool{}, 0
 	for _, d := range docs {
 		for _, sec := range d.sections {
 			for _, l := range sec.lines {
-				n := overlap(wanted, l.words)
+				n := s.overlap(wanted, l.words)
 				if n == 0 {
 					continue
 				}
@@ -182,10 +182,10 @@ func (e *entry) find(docs []*document) {
 						occurring[w] = true
 					}
 				}
-				if len(amounts) > 0 && !hasAmounts(l.text, amounts) {
+				if len(amounts) > 0 && !hasAmounts(s.quantities(l.text), amounts) {
 					continue
 				}
-				if score := 1000*n + overlap(all, l.words); score > most {
+				if score := 1000*n + s.overlap(all, l.words); score > most {
 					most, e.Passage, e.place = score, l.text, sec.heading
 				}
 			}
@@ -201,31 +201,36 @@ func (e *entry) find(docs []*document) {
 		}
 	}
 	e.OK = most > 0 && (len(named) > 0 && len(e.Absent) == 0 || len(named) == 0 && 2*(most/1000) > len(wanted))
-	e.shared, e.Absent = e.written(e.shared), e.written(e.Absent)
+	e.shared, e.Absent = s.written(e, e.shared), s.written(e, e.Absent)
 	if !e.OK {
 		e.Passage, e.place = "", ""
 	}
 }
 
 // written returns the names of an entry with one of the words, as the entry writes them.
-func (e *entry) written(some []string) (out []string) {
-	for _, name := range names(e.Text) {
-		if overlap(words(name), some) > 0 {
+func (s *source) written(e *entry, some []string) (out []string) {
+	for _, name := range s.names(e.Text) {
+		if s.overlap(s.words(name), some) > 0 {
 			out = append(out, name)
 		}
 	}
 	return out
 }
 
-func hasAmounts(text string, wanted []quantity) bool {
-	have := quantitiesIn(text)
+func hasAmounts(have, wanted []quantity) bool {
 	return !slices.ContainsFunc(wanted, func(w quantity) bool {
 		return !slices.ContainsFunc(have, func(h quantity) bool { return h.unit == w.unit && h.number.Cmp(w.number) >= 0 })
 	})
 }
 
+// maxWork bounds how many words are compared with each other for one answer. Beyond it, nothing is found.
+const maxWork = 50_000_000
+
 // overlap counts the words of a that are in b.
-func overlap(a, b []string) (n int) {
+func (s *source) overlap(a, b []string) (n int) {
+	if s.work -= 1 + len(a)*len(b); s.work < 0 {
+		return 0
+	}
 	for i, w := range a {
 		if slices.Contains(b, w) && !slices.Contains(a[:i], w) {
 			n++

@@ -40,10 +40,7 @@ func (f *filler) text(at place) (string, bool) {
 	case at.section != nil:
 		return strings.Join(at.section.texts(), " "), true
 	case localeNames.MatchString(name):
-		if isChinese(f.subject.text) {
-			return "zh", true
-		}
-		return "en", true
+		return languageOf(f.subject.body), true
 	case titleNames.MatchString(name) && !proseNames.MatchString(name):
 		return f.nextHead(at.path), true
 	case wholeNames.MatchString(name):
@@ -51,24 +48,31 @@ func (f *filler) text(at place) (string, bool) {
 	case proseNames.MatchString(name):
 		return f.prose(), true
 	}
-	if len(at.words) > 0 {
-		for _, d := range append([]*document{f.subject}, f.docs...) {
-			for _, sec := range d.sections {
-				for _, l := range sec.lines {
-					if overlap(at.words, l.words) == len(slices.Compact(slices.Sorted(slices.Values(at.words)))) {
-						return l.text, true
-					}
-				}
-			}
+	for _, d := range append([]*document{f.subject}, f.docs...) {
+		if l := f.named(d, at.words); l != nil {
+			return l.text, true
 		}
 	}
 	if text, ok := f.heads[at.path]; ok {
 		return text, true
 	}
-	if head := f.subject.head(); len(f.heads) > 0 && len(f.heads) < len(head) {
+	if head := f.subject.head; len(f.heads) > 0 && len(f.heads) < len(head) {
 		return f.nextHead(at.path), true
 	}
 	return f.other(at), false
+}
+
+// named returns the first line with all of the words, nil for none.
+func (f *filler) named(d *document, wanted []string) *line {
+	wanted = slices.Compact(slices.Sorted(slices.Values(wanted)))
+	for _, sec := range d.sections {
+		for i := range sec.lines {
+			if n := f.overlap(wanted, sec.lines[i].words); n > 0 && n == len(wanted) {
+				return &sec.lines[i]
+			}
+		}
+	}
+	return nil
 }
 
 // other returns a text for a place about which the source says nothing: a value with another name, a name, a sentence.
@@ -79,12 +83,12 @@ func (f *filler) other(at place) string {
 			values = append(values, sec.lines[0].text)
 		}
 	}
-	values = append(values, f.names()...)
+	values = append(values, f.namesIn(f.subject)...)
 	if len(values) == 0 {
-		values = f.subject.sentences()
+		values = f.subject.said
 	}
 	if len(values) == 0 {
-		return f.subject.title()
+		return f.subject.title
 	}
 	if _, ok := f.others[at.path]; !ok {
 		f.others[at.path] = len(f.others)
@@ -133,8 +137,8 @@ func (f *filler) nextHead(path string) string {
 	if text, ok := f.heads[path]; ok {
 		return text
 	}
-	text := f.subject.title()
-	if head := f.subject.head(); len(f.heads) < len(head) {
+	text := f.subject.title
+	if head := f.subject.head; len(f.heads) < len(head) {
 		text = head[len(f.heads)]
 	}
 	f.heads[path] = text
@@ -148,7 +152,7 @@ func (f *filler) prose() string {
 			return strings.Join(first(5, said), " ")
 		}
 	}
-	return strings.Join(first(3, f.subject.sentences()), " ")
+	return strings.Join(first(3, f.subject.said), " ")
 }
 
 func first[T any](n int, list []T) []T { return list[:min(n, len(list))] }
@@ -162,7 +166,7 @@ func (f *filler) entries(all []*jsonschema.Schema, at place) (out []entry) {
 		return asEntries(at.entry.shared)
 	case at.entry != nil:
 		return asEntries(at.entry.bullets)
-	case at.section != nil && (k == nestedKind || k == deepKind || k == recordsKind && at.section.shape() == groups):
+	case at.section != nil && (k == nestedKind || k == deepKind || k == recordsKind && at.section.shape == groups):
 		return at.section.entries(true)
 	case at.section != nil:
 		return at.section.entries(false)
@@ -180,28 +184,32 @@ func (f *filler) entries(all []*jsonschema.Schema, at place) (out []entry) {
 	case intents[lacking].MatchString(what), foundNames.MatchString(what):
 		return nil
 	case listsNames.MatchString(what):
-		return asEntries(f.names())
+		return asEntries(f.namesIn(f.subject))
 	case len(f.subject.sections) == 1 && f.subject.sections[0].heading == "":
 		if out = entriesOf(f.subject, nil); len(out) > 1 {
 			return first(5, out)
 		}
-		return asEntries(f.names())
+		return asEntries(f.namesIn(f.subject))
 	}
 	return nil
 }
 
 // explained returns the words of what the schema and the prompt say about a property.
 func (f *filler) explained(at place) []string {
-	out := append(slices.Clone(at.words), words(at.about)...)
-	if at.name == "" {
+	out := append(slices.Clone(at.words), f.words(at.about)...)
+	if f.work -= min(len(f.rules), maxRead) / 4; at.name == "" || f.work < 0 {
 		return out
 	}
-	for _, sentence := range strings.Split(sentenceEnd.ReplaceAllString(f.rules, "$0\n"), "\n") {
-		if i := strings.Index(sentence, at.name); i >= 0 && !strings.Contains(sentence, `"`+at.name) && len(sentence) < maxAbout {
-			out = append(out, words(sentence)...)
+	for _, sentence := range f.orders(f.rules) {
+		if strings.Contains(sentence, at.name) && !strings.Contains(sentence, `"`+at.name) && len(sentence) < maxAbout {
+			out = append(out, f.words(sentence)...)
 		}
 	}
 	return out
+}
+
+func sentencesOf(text string) []string {
+	return strings.Split(sentenceEnd.ReplaceAllString(clip(text, maxRead), "$0\n"), "\n")
 }
 
 func asEntries(texts []string) (out []entry) {
@@ -211,13 +219,21 @@ func asEntries(texts []string) (out []entry) {
 	return out
 }
 
-// names returns the names in the subject's lists, else in all of its lines.
-func (f *filler) names() (out []string) {
+// namesIn returns the names in the lists of a document, else in all of its lines.
+func (s *source) namesIn(d *document) (out []string) {
 	for _, bullets := range []bool{true, false} {
-		for _, sec := range f.subject.sections {
+		for _, sec := range d.sections {
 			for _, l := range sec.lines {
-				if l.bullet || !bullets {
-					out = append(out, names(l.text)...)
+				if s.work--; !l.bullet && bullets {
+					continue
+				}
+				for _, name := range s.names(l.text) {
+					if s.work -= len(out); s.work < 0 || len(out) == maxItems {
+						return out
+					}
+					if !slices.Contains(out, name) {
+						out = append(out, name)
+					}
 				}
 			}
 		}
@@ -225,18 +241,12 @@ func (f *filler) names() (out []string) {
 			break
 		}
 	}
-	var unique []string
-	for _, name := range out {
-		if !slices.Contains(unique, name) && len(unique) < maxItems {
-			unique = append(unique, name)
-		}
-	}
-	return unique
+	return out
 }
 
 // spare returns texts for the items that a list must have beyond those that the source has for it.
 func (f *filler) spare(n int) string {
-	all := f.subject.sentences()
+	all := f.subject.said
 	if n < len(all) {
 		return all[n]
 	}
@@ -246,7 +256,7 @@ func (f *filler) spare(n int) string {
 // number returns the number that the source has for a place, nil for none. A share is scaled to the highest that is allowed.
 func (f *filler) number(at place, high *big.Rat) (*big.Rat, bool) {
 	name := spaced(at.name)
-	lines := f.subject.sentences()
+	lines := f.subject.said
 	if at.entry != nil {
 		lines = append([]string{at.entry.Text}, at.entry.bullets...)
 	}
@@ -267,13 +277,16 @@ func (f *filler) number(at place, high *big.Rat) (*big.Rat, bool) {
 		}
 		return new(big.Rat).Mul(top, big.NewRat(int64(percent), 100)), true
 	case countNames.MatchString(name):
-		if sec := f.subject.about(at.words, nil); sec != nil {
+		if sec := f.about(f.subject, at.words, nil); sec != nil {
 			return big.NewRat(int64(len(sec.entries(false))), 1), true
 		}
 		return big.NewRat(int64(len(entriesOf(f.subject, nil))), 1), true
 	}
+	if f.work -= len(lines) * (2 + len(at.words)); f.work < 0 {
+		return nil, false
+	}
 	for _, text := range lines {
-		for _, q := range quantitiesIn(text) {
+		for _, q := range f.quantities(text) {
 			if slices.Contains(at.words, q.unit) {
 				return q.number, true
 			}
@@ -283,10 +296,10 @@ func (f *filler) number(at place, high *big.Rat) (*big.Rat, bool) {
 		lines = at.section.texts()
 	}
 	for _, text := range lines {
-		if at.entry == nil && at.section == nil && overlap(at.words, words(text)) == 0 {
+		if at.entry == nil && at.section == nil && f.overlap(at.words, f.words(text)) == 0 {
 			continue
 		}
-		for _, q := range quantitiesIn(text) {
+		for _, q := range f.quantities(text) {
 			if q.unit == "" || at.section != nil && len(at.section.lines) == 1 {
 				return q.number, true
 			}
@@ -300,16 +313,9 @@ func (f *filler) holds(at place) bool {
 	if e := at.entry; e != nil && e.compared {
 		return e.OK != intents[lacking].MatchString(spaced(at.name))
 	} else if e != nil {
-		return overlap(at.words, words(e.Text)) > 0
+		return f.overlap(at.words, f.words(e.Text)) > 0
 	}
-	for _, sec := range f.subject.sections {
-		for _, l := range sec.lines {
-			if n := overlap(at.words, l.words); n > 0 && n == len(at.words) {
-				return true
-			}
-		}
-	}
-	return false
+	return f.named(f.subject, at.words) != nil
 }
 
 // ordered returns the values of an enum with the most fitting first.
@@ -318,14 +324,14 @@ func (f *filler) ordered(values []any, at place) []any {
 	if at.entry != nil {
 		text = at.entry.Text
 	}
-	in := words(clip(text, maxText))
+	in := f.words(clip(text, maxText))
 	out := slices.Clone(values)
 	worth := func(v any) int {
 		s, ok := v.(string)
 		if !ok {
 			return 0
 		}
-		n := 2 * overlap(words(spaced(s)), in)
+		n := 2 * f.overlap(f.words(spaced(s)), in)
 		if e := at.entry; e != nil && e.compared {
 			for _, w := range strings.Fields(strings.ToLower(spaced(s))) {
 				if slices.Contains(yesWords, w) && e.OK || slices.Contains(noWords, w) && !e.OK {

@@ -75,7 +75,8 @@ func (f *filler) numbers(all []*jsonschema.Schema, at place) (out []any, said bo
 
 // common returns the smallest number of which both are divisors.
 func common(a, b *big.Rat) *big.Rat {
-	if a == nil || b == nil || b.Sign() <= 0 {
+	const most = 4096 // bits
+	if a == nil || b == nil || b.Sign() <= 0 || a.Num().BitLen()+a.Denom().BitLen() > most {
 		if a == nil {
 			return b
 		}

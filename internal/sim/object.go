@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -13,11 +14,26 @@ type property struct {
 	name     string
 	schemas  []*jsonschema.Schema
 	required bool
+	kind     kind
+	words    []string // of the name
+	about    string   // its title and description
+	zh       bool     // name and description are in Chinese
+	prose    bool     // it is named as a text
+	special  bool     // it is named as what only a comparison gives
+}
+
+func (f *filler) property(name string, schemas []*jsonschema.Schema, required bool) property {
+	plain, about := spaced(name), aboutOf(schemas)
+	return property{
+		name: name, schemas: schemas, required: required, kind: kindOf(schemas), words: f.words(plain), about: about, zh: isChinese(name + about),
+		prose:   proseNames.MatchString(plain),
+		special: intents[lacking].MatchString(plain+" "+about) || adviceNames.MatchString(plain) || foundNames.MatchString(plain),
+	}
 }
 
 // object fills the required properties, and the others where that is possible.
 func (f *filler) object(all []*jsonschema.Schema, at place, depth int) (any, bool) {
-	properties, atLeast, ok := propertiesOf(all, f.rank)
+	properties, atLeast, ok := f.properties(all)
 	if !ok {
 		return nil, false
 	}
@@ -34,14 +50,14 @@ func (f *filler) object(all []*jsonschema.Schema, at place, depth int) (any, boo
 			continue
 		}
 		next := place{
-			path: at.path + "/" + p.name, name: p.name, words: words(spaced(p.name)), nth: texts, entry: at.entry, section: sections[p.name],
+			path: at.path + "/" + p.name, name: p.name, words: p.words, nth: texts, entry: at.entry, section: sections[p.name],
 			variant: at.variant, spare: !p.required,
 		}
 		v, ok := f.value(p.schemas, next, depth+1)
 		if !ok && p.required {
 			return nil, false
 		}
-		if kindOf(p.schemas) == textKind {
+		if p.kind == textKind {
 			texts++
 		}
 		if ok {
@@ -90,12 +106,16 @@ func (f *filler) extraNames(all []*jsonschema.Schema, n, depth int) []string {
 				}
 			}
 		}
-		for pattern := range s.PatternProperties {
+		for _, pattern := range patternsOf(s) {
 			out = append(out, matching(pattern.String(), 1, n)...)
 		}
 	}
-	slices.Sort(out[1:])
 	return out
+}
+
+// patternsOf returns the patterns of names, always in the same order.
+func patternsOf(s *jsonschema.Schema) []jsonschema.Regexp {
+	return slices.SortedFunc(maps.Keys(s.PatternProperties), func(a, b jsonschema.Regexp) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // inside reports whether a value of one of the schemas is being made: an optional value would have no end.
@@ -105,8 +125,8 @@ func (f *filler) inside(schemas []*jsonschema.Schema) bool {
 	})
 }
 
-// propertiesOf returns the properties of an object in their order, and how many it must have.
-func propertiesOf(all []*jsonschema.Schema, rank map[string]int) (out []property, atLeast int, ok bool) {
+// properties returns the properties of an object in their order, and how many it must have.
+func (f *filler) properties(all []*jsonschema.Schema) (out []property, atLeast int, ok bool) {
 	required, named := map[string]bool{}, map[string]bool{}
 	for _, s := range all {
 		for name := range s.Properties {
@@ -138,14 +158,14 @@ func propertiesOf(all []*jsonschema.Schema, rank map[string]int) (out []property
 			return nil, 0, false
 		}
 		if allowed {
-			out = append(out, property{name, schemas, required[name]})
+			out = append(out, f.property(name, schemas, required[name]))
 		}
 	}
 	place := func(p property) int {
 		if len(p.schemas) == 0 {
-			return len(rank)
+			return len(f.rank)
 		}
-		return rankOf(rank, p.schemas[0])
+		return rankOf(f.rank, p.schemas[0])
 	}
 	slices.SortStableFunc(out, func(a, b property) int { return place(a) - place(b) })
 	return out, atLeast, len(out) <= maxPadded*10
@@ -171,9 +191,9 @@ func schemasFor(all []*jsonschema.Schema, name string) (out []*jsonschema.Schema
 		if sub := s.Properties[name]; sub != nil {
 			out = append(out, sub)
 		}
-		for pattern, sub := range s.PatternProperties {
+		for _, pattern := range patternsOf(s) {
 			if pattern.MatchString(name) {
-				out = append(out, sub)
+				out = append(out, s.PatternProperties[pattern])
 			}
 		}
 		if len(out) > n {
@@ -232,12 +252,19 @@ func (f *filler) array(all []*jsonschema.Schema, at place, depth int) (any, bool
 	for _, s := range all {
 		fixed = max(fixed, len(s.PrefixItems))
 	}
-	out := []any{}
+	out, taken := []any{}, map[string]bool{}
 	add := func(e *entry, variant int, more []*jsonschema.Schema) bool {
 		schemas := append(itemSchemas(all, len(out)), more...)
 		v, ok := f.value(schemas, place{path: at.path + "/" + strconv.Itoa(len(out)), name: at.name, words: at.words, entry: e, variant: variant}, depth+1)
-		if !ok || unique && slices.ContainsFunc(out, func(o any) bool { return marshal(o) == marshal(v) }) {
+		if !ok {
 			return false
+		}
+		if unique {
+			key := marshal(v)
+			if taken[key] {
+				return false
+			}
+			taken[key] = true
 		}
 		out = append(out, v)
 		return true

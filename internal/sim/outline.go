@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"berth/internal/schema"
 )
 
 // part is a section of an answer that a prompt asks for.
@@ -29,10 +31,10 @@ type itemExample struct {
 var (
 	stageLine = regexp.MustCompile("(?m)^[ \t>*`-]*(<<stage:([^\\s<>]{1,64})>>)[ \t`.,:]*$")
 	stageMark = regexp.MustCompile(`(<<stage:([^\s<>]{1,64})>>)`)
-	itemMark  = regexp.MustCompile(`<<([\pL_][\pL\pN_-]*(?::[\pL\pN_.-]+)?)[ \t]+(\{)`)
-	numbered  = regexp.MustCompile(`^\s*(\d{1,2})[.)、．]\s*(.+)$`)
+	itemMark  = regexp.MustCompile(`<<([\pL_][\pL\pM\pN_-]*(?::[\pL\pM\pN_.-]+)?)[ \t]+(\{)`)
+	numbered  = regexp.MustCompile(`^\s*(\p{Nd}{1,2})[.)、．]\s*(.+)$`)
 	outlined  = regexp.MustCompile(`(?i)\b(?:headings?|headlines?|headed|sections?|parts)\b|标题|部分|章节|小节`)
-	titleEnd  = regexp.MustCompile(`[:：,，;；。]|\.(?:\s|$)| [–—-] `)
+	titleEnd  = regexp.MustCompile(`[:：,，;；。،؛।]|\.(?:\s|$)| [–—-] `)
 )
 
 // intent is what a prompt wants in a part. It is recognised by words of any subject.
@@ -117,7 +119,7 @@ func (s *source) stages() (parts []part) {
 	}
 	for i, m := range marks {
 		name := s.rules[m[4]:m[5]]
-		if slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+		if len(parts) == maxParts || slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			continue
 		}
 		end := len(s.rules)
@@ -137,6 +139,7 @@ func (s *source) stages() (parts []part) {
 const (
 	maxAbout    = 2000
 	maxExamples = 8
+	maxParts    = 50
 )
 
 // headings returns the parts of a numbered list whose introduction speaks of headings or parts.
@@ -187,7 +190,7 @@ func (s *source) itemsIn(text string) (out []itemExample) {
 				raw = quoted
 			}
 		}
-		if compiled, err := compile(raw); err == nil {
+		if compiled, err := schema.CompileWithFormats("schema.json", raw); err == nil {
 			out = append(out, itemExample{word, compiled, raw, append(words(spaced(word)), words(spaced(string(object)))...)})
 		}
 	}

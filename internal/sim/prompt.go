@@ -16,13 +16,21 @@ type source struct {
 	// asked is the schema that a message quotes, nil for none.
 	asked    []byte
 	compared map[string][]entry // by the words that chose the list
+	work     int                // words that may still be compared
+	steps    int                // the same of values that are tried
+	// What has been read of texts. The same lines are read for many places.
+	words, names, orders func(string) []string
+	quantities           func(string) []quantity
 }
 
 // readSource finds the documents of the last turn, else those of earlier turns, else takes the last message itself. seen is
 // the text of the images, "" for none.
 func readSource(req chatRequest, seen string) *source {
 	system, user, earlier := req.turns()
-	s := &source{compared: map[string][]entry{}}
+	s := &source{
+		compared: map[string][]entry{}, work: maxWork, steps: maxSteps,
+		words: memo(words), names: memo(names), quantities: memo(quantitiesIn), orders: memo(sentencesOf),
+	}
 	rules, given := enclosed(system)
 	said, texts := enclosed(user)
 	given = append(given, texts...)
@@ -45,8 +53,9 @@ func readSource(req chatRequest, seen string) *source {
 		given = []enclosure{unwrap(rest)}
 		s.rules = rules + "\n" + orders + "\n" + given[0].intro
 	}
-	for _, g := range first(maxDocuments, substantial(given)) {
-		s.docs = append(s.docs, readDocument(g))
+	given = first(maxDocuments, substantial(given))
+	for _, g := range given {
+		s.docs = append(s.docs, readDocument(g, maxLines/len(given)))
 	}
 	s.zh = isChinese(firstText(strings.Replace(rules, quoted, "", 1), s.rules, said, earlier, s.docs[0].text))
 	return s
@@ -137,7 +146,7 @@ func nameAndID(attributes string) (name, id string) {
 }
 
 var (
-	tagLine   = regexp.MustCompile(`^<([\pL_][\pL\pN_-]*)[^<>]*>$`)
+	tagLine   = regexp.MustCompile(`^<([\pL_][\pL\pM\pN_-]*)[^<>]*>$`)
 	fenceLine = regexp.MustCompile("^(`{3,}|\"{3}|~{3,}|-{3,}|={3,})[\\pL\\pN]*$")
 )
 
@@ -228,10 +237,11 @@ var latinWord = regexp.MustCompile(`\p{Latin}+`)
 
 // isChinese reports whether a text is mostly in Chinese. Prompts in any language name things in Latin letters.
 func isChinese(text string) bool {
+	text = clip(text, maxRead)
 	han, kana := 0, 0
 	for _, r := range text {
 		switch {
-		case isCJK(r):
+		case unicode.Is(unicode.Han, r):
 			han++
 		case unicode.In(r, unicode.Hiragana, unicode.Katakana, unicode.Hangul):
 			kana++

@@ -108,48 +108,6 @@ func isSchema(raw []byte) bool {
 	return o["$schema"] != nil || isType && (described || len(o) == 1) || hasProperties && o["type"] == nil || o["$ref"] != nil && o["$defs"] != nil
 }
 
-// compile compiles a schema, of draft 2020-12 by default, which cannot refer to other files. Formats are checked.
-func compile(raw []byte) (sc *jsonschema.Schema, err error) {
-	defer func() {
-		if r := recover(); r != nil { // numbers that the library cannot read
-			sc, err = nil, fmt.Errorf("cannot be compiled: %v", r)
-		}
-	}()
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
-	}
-	if extreme(doc) {
-		return nil, errors.New("a number is out of range")
-	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(jsonschema.SchemeURLLoader{})
-	c.AssertFormat()
-	if err := c.AddResource("schema.json", doc); err != nil {
-		return nil, err
-	}
-	return c.Compile("schema.json")
-}
-
-// extreme reports whether a value has a number beyond 64 bits, with which exact arithmetic takes too long.
-func extreme(v any) bool {
-	switch v := v.(type) {
-	case json.Number:
-		_, err := v.Float64()
-		return err != nil || len(v) > 100
-	case []any:
-		return slices.ContainsFunc(v, extreme)
-	case map[string]any:
-		for _, item := range v {
-			if extreme(item) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // keyRank returns the order in which the values of a JSON text stand in it, by their JSON pointers.
 func keyRank(raw []byte) map[string]int {
 	rank := map[string]int{}

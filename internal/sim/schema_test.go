@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
@@ -21,20 +22,25 @@ type object = map[string]any
 
 // complete returns the content and the status of the answer to a request.
 func complete(t require.TestingT, request object) (content string, status int) {
-	body, err := json.Marshal(request)
-	require.NoError(t, err)
-	w := httptest.NewRecorder()
-	sim.ModelServer(sim.Options{}).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/v1/chat/completions", bytes.NewReader(body)))
+	body, status := post(t, request)
 	var res struct {
 		Choices []struct {
 			Message struct{ Content string }
 		}
 	}
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &res))
+	require.NoError(t, json.Unmarshal([]byte(body), &res))
 	if len(res.Choices) > 0 {
 		content = res.Choices[0].Message.Content
 	}
-	return content, w.Code
+	return content, status
+}
+
+func post(t require.TestingT, request object) (body string, status int) {
+	b, err := json.Marshal(request)
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	sim.ModelServer(sim.Options{}).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/v1/chat/completions", bytes.NewReader(b)))
+	return w.Body.String(), w.Code
 }
 
 func chat(system, user string) object {
@@ -70,7 +76,7 @@ func requireValid(t require.TestingT, schema object, answer string) {
 func anySchema(t *rapid.T, depth int, defs object) object {
 	kinds := []string{"string", "integer", "number", "boolean", "null", "enum", "const", "pattern", "format"}
 	if depth > 0 {
-		kinds = append(kinds, "object", "object", "object", "array", "array", "anyOf", "oneOf", "allOf", "ref", "nullable", "not", "if", "recursive", "tuple", "map", "dependent", "untyped")
+		kinds = append(kinds, "object", "object", "object", "array", "array", "anyOf", "oneOf", "allOf", "ref", "nullable", "not", "if", "recursive", "tuple", "map", "patterned", "dependent", "untyped")
 	}
 	sub := func() object { return anySchema(t, depth-1, defs) }
 	number := func(label string, low, high int) int { return rapid.IntRange(low, high).Draw(t, label) }
@@ -155,6 +161,11 @@ func anySchema(t *rapid.T, depth int, defs object) object {
 		return object{"type": "array", "prefixItems": []any{sub(), sub()}, "items": rapid.Bool().Draw(t, "open"), "minItems": number("at least", 0, 2)}
 	case "map":
 		return object{"type": "object", "minProperties": number("at least", 0, 2), "additionalProperties": sub(), "propertyNames": object{"pattern": `^[a-z]\w*$`}}
+	case "patterned":
+		return object{
+			"type": "object", "minProperties": 1, "additionalProperties": false,
+			"patternProperties": object{"^x_$": sub(), "^y+$": sub(), "_z$": sub()},
+		}
 	case "anyOf":
 		return object{"anyOf": []any{sub(), sub()}}
 	case "oneOf":
@@ -225,16 +236,16 @@ func TestSchema_AnyThatCanBeSatisfied_AnswerIsValid(t *testing.T) {
 
 func TestSchema_DeepOrWide_AnswerIsValid(t *testing.T) {
 	t.Parallel()
-	deep, properties, names := object{"type": "string"}, object{}, []string{}
-	for range 150 {
-		deep = object{"type": "object", "required": []string{"a"}, "properties": object{"a": deep}}
+	defs, properties, names := object{"d150": object{"type": "string"}}, object{}, []string{}
+	for i := range 150 {
+		defs[fmt.Sprintf("d%d", i)] = object{"type": "object", "required": []string{"a"}, "properties": object{"a": object{"$ref": fmt.Sprintf("#/$defs/d%d", i+1)}}}
 	}
 	for i := range 1000 {
 		names = append(names, fmt.Sprintf("field%d", i))
 		properties[names[i]] = object{"type": []string{"string", "null"}, "maxLength": i}
 	}
 	for name, schema := range map[string]object{
-		"deep": deep, "wide": {"type": "object", "properties": properties, "required": names, "additionalProperties": false},
+		"deep": {"$ref": "#/$defs/d0", "$defs": defs}, "wide": {"type": "object", "properties": properties, "required": names, "additionalProperties": false},
 		"long": {"type": "object", "properties": object{"a": object{"type": "string", "minLength": 50_000}, "b": object{"type": "array", "minItems": 900, "items": object{"type": "string"}}}, "required": []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -274,6 +285,74 @@ func TestSchema_CannotBeSatisfied_AnswerSaysSo(t *testing.T) {
 			require.Equal(t, http.StatusOK, status)
 			require.Contains(t, answer, "cannot give an answer that is valid against this JSON Schema")
 			require.Contains(t, answer, "Simulated answer")
+		})
+	}
+}
+
+// A retry gets the same answer, also from another process: nothing depends on the order of a map.
+func TestSchema_AskedAgain_AnswerIsTheSame(t *testing.T) {
+	t.Parallel()
+	texts := object{"type": "array", "items": object{"type": "string"}}
+	patterns := object{}
+	for i := range 8 {
+		patterns[fmt.Sprintf("^k%d_[a-z]$", i)] = object{"type": []string{"string", "integer"}, "description": fmt.Sprint("part ", i)}
+		patterns[fmt.Sprintf("_[a-%c]$", 'a'+i)] = object{"description": fmt.Sprint("another ", i)}
+	}
+	schema := object{"type": "object", "required": []string{"a", "b", "c"}, "properties": object{
+		"a": object{"type": "object", "minProperties": 5, "additionalProperties": false, "patternProperties": patterns},
+		"b": object{"type": "object", "dependentSchemas": object{"x": object{"required": []string{"y"}}, "y": object{"required": []string{"z"}}}, "required": []string{"x"}},
+		"c": object{"anyOf": []any{texts, object{"type": "object", "minProperties": 3}}},
+	}}
+	request := withSchema(chat("", document("policy", "1", policy)+document("contract", "2", contract)), schema)
+	answer, _ := complete(t, request)
+	requireValid(t, schema, answer)
+	for range 20 {
+		again, _ := complete(t, request)
+		require.Equal(t, answer, again)
+	}
+}
+
+// A schema of a few lines must not keep the simulator busy for minutes.
+func TestSchema_Hostile_IsAnsweredSoon(t *testing.T) {
+	doubled := object{"d40": object{"type": "string"}}
+	for i := range 40 {
+		next := object{"$ref": fmt.Sprintf("#/$defs/d%d", i+1)}
+		doubled[fmt.Sprintf("d%d", i)] = object{"type": "object", "properties": object{"a": object{"allOf": []any{next, object{"anyOf": []any{next}}}}}, "required": []string{"a"}}
+	}
+	nested := object{"type": "string"}
+	for range 70 {
+		nested = object{"type": "array", "items": nested}
+	}
+	properties, patterned, lists, required := object{}, object{}, object{}, []string{}
+	for i := range 300 {
+		name := fmt.Sprint("some field of many ", i)
+		required = append(required, name)
+		properties[name] = object{"type": "string", "minLength": 100_000}
+		patterned[name] = object{"type": "string", "pattern": `((((\b)*)*)*)*x`, "minLength": 90_000}
+		lists[name] = object{"type": "array", "uniqueItems": true, "minItems": 1000, "items": object{"type": "object", "required": []string{"a"}, "properties": object{"a": object{"type": "string"}}}}
+	}
+	all := func(properties object) object {
+		return object{"type": "object", "properties": properties, "required": required}
+	}
+	for name, c := range map[string]struct {
+		schema object
+		status int
+		want   string
+	}{
+		"doubled references": {object{"$ref": "#/$defs/d0", "$defs": doubled}, http.StatusBadRequest, "more than 10000 times"},
+		"nested":             {all(object{"a": nested}), http.StatusBadRequest, "nested more than 64 deep"},
+		"large number":       {all(object{"a": object{"multipleOf": json.Number("1e-99999")}}), http.StatusBadRequest, "a number is too large, too small or too long"},
+		"long texts":         {all(properties), http.StatusOK, "imulated"},
+		"patterns":           {all(patterned), http.StatusOK, "imulated"},
+		"long lists":         {all(lists), http.StatusOK, "imulated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := processorTime(t)
+			body, status := post(t, withSchema(chat("", strings.Repeat("Some words stand in many lines.\n", 2000)), c.schema))
+			require.Equal(t, c.status, status, body)
+			require.Contains(t, body[:min(len(body), 1000)], c.want)
+			t.Logf("%v", processorTime(t)-begin)
+			require.Less(t, processorTime(t)-begin, 2*time.Minute) // a second or two without the race detector
 		})
 	}
 }

@@ -118,6 +118,7 @@ func (f *filler) strings(all []*jsonschema.Schema, at place) (options []any, sai
 		}
 	}
 	for _, p := range patterns {
+		f.steps -= least / 64
 		for _, text := range matching(p, least, at.variant) {
 			options = append(options, text)
 		}
@@ -134,11 +135,14 @@ func (f *filler) findAll(re *regexp.Regexp, at place) []string {
 	if at.entry != nil {
 		texts = append(texts, at.entry.Text+"\n"+strings.Join(at.entry.bullets, "\n"))
 	}
-	texts = append(texts, f.subject.text)
+	texts = append(texts, f.subject.body)
 	for _, d := range f.docs {
-		texts = append(texts, d.text)
+		texts = append(texts, d.body)
 	}
 	for _, text := range texts {
+		if f.work -= len(text); f.work < 0 {
+			return nil
+		}
 		if found := re.FindAllString(text, at.variant+20); len(found) > at.variant {
 			return found[at.variant:]
 		}
@@ -171,7 +175,7 @@ func matching(pattern string, least, variant int) (out []string) {
 		return nil
 	}
 	for _, more := range []int{0, 1, 2, least / 2, least} {
-		g := generator{more: min(more, maxLength/10), variant: variant}
+		g := generator{more: min(more, maxLength/10), variant: variant, left: 4 * maxLength}
 		g.write(re)
 		out = append(out, g.out.String())
 	}
@@ -186,10 +190,11 @@ type generator struct {
 	out     strings.Builder
 	more    int // repetitions beyond the fewest
 	variant int
+	left    int // expressions that may still be written: repetitions of nothing would have no end
 }
 
 func (g *generator) write(re *syntax.Regexp) {
-	if g.out.Len() > maxLength {
+	if g.left--; g.left < 0 || g.out.Len() > maxLength {
 		return
 	}
 	switch re.Op {
@@ -224,7 +229,7 @@ func (g *generator) write(re *syntax.Regexp) {
 }
 
 func (g *generator) repeat(re *syntax.Regexp, n int) {
-	for range n {
+	for ; n > 0 && g.left > 0; n-- {
 		g.write(re)
 	}
 }
@@ -232,7 +237,7 @@ func (g *generator) repeat(re *syntax.Regexp, n int) {
 // pick returns a character of a class, given as ranges: a letter or digit if it has some.
 func (g *generator) pick(ranges []rune) rune {
 	var plain, others []rune
-	for i := 0; i+1 < len(ranges); i += 2 {
+	for i := 0; i+1 < min(len(ranges), 100); i += 2 {
 		for r := ranges[i]; r <= ranges[i+1] && r-ranges[i] < 128; r++ {
 			switch {
 			case r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)):

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // document is a text with the name by which the prompt refers to it.
@@ -15,7 +16,11 @@ type document struct {
 	name     []string // the words of its name
 	words    []string // those of the name and of the line that introduces it
 	text     string
+	body     string     // of the text, what is read
 	sections []*section // the first has no heading
+	said     []string   // its sentences
+	title    string
+	head     []string // the short lines with which it begins, in their parts
 }
 
 // section is the part of a text under a heading.
@@ -24,6 +29,10 @@ type section struct {
 	words   []string // of the heading
 	lines   []line
 	inline  bool // the heading is the name of a value in its line
+	shape   shape
+	series  []string // the names between commas that it is made of
+	said    bool     // it begins with a sentence
+	zh      bool     // the heading is in Chinese
 }
 
 // line is one line or sentence of a text, without its bullet.
@@ -34,13 +43,15 @@ type line struct {
 }
 
 const (
-	maxLines = 2000 // bounds the work for one text
+	maxLines = 3000 // of all texts
+	maxRead  = 256 << 10
 	maxQuote = 600
 	longLine = 200 // longer lines are cut into sentences
 	maxLabel = 40
 )
 
-func readDocument(e enclosure) *document {
+// readDocument reads at most so many lines of a text.
+func readDocument(e enclosure, most int) *document {
 	intro := strings.TrimRight(e.intro, " :：")
 	d := &document{name: words(spaced(e.name)), text: e.text, label: strings.ReplaceAll(e.name, "_", " ")}
 	d.words = append(slices.Clone(d.name), words(intro)...)
@@ -48,11 +59,13 @@ func readDocument(e enclosure) *document {
 		d.label = intro
 	}
 	d.label = clip(upperFirst(d.label), maxLabel)
-	body := e.text
-	if flat, ok := flatten(body); ok {
-		body = flat
+	d.body = clip(e.text, maxRead)
+	flat, ok := flatten(d.body)
+	if !ok {
+		flat = d.body
 	}
-	d.sections = readSections(body)
+	d.sections = readSections(flat, most)
+	d.said, d.title, d.head = d.sentences(), d.findTitle(), d.findHead()
 	return d
 }
 
@@ -102,18 +115,18 @@ func flatten(text string) (string, bool) {
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 var (
-	bulletMark  = regexp.MustCompile(`^(?:[-–*+]\s+(?:\[[ xX]\]\s+)?|[•·●○▪■◆✓✔☑]\s*|\(?\d{1,3}(?:[.)]\s+|[、．）]\s*))`)
+	bulletMark  = regexp.MustCompile(`^(?:[-–*+]\s+(?:\[[ xX]\]\s+)?|[•‣⁃·・●○◦▪▫■□◆◇►▸▶➤➔→✓✔☑✅❌★☆]\x{FE0F}?\s*|\(?\p{Nd}{1,3}(?:[.)]\s+|[、．）]\s*))`)
 	tightNumber = regexp.MustCompile(`^(\s*\d{1,3}[.)])(\p{Han})`)
-	sentenceEnd = regexp.MustCompile(`[.!?;]\s+|[。！？；]`)
-	terminated  = regexp.MustCompile(`[.!?。！？][)”"’]?$`)
-	notHeading  = regexp.MustCompile(`[,.;!?，。；！？、|·@/=<>{}"“”\d]`)
+	sentenceEnd = regexp.MustCompile(`[.!?;]\s+|[。！？；｡؟۔।॥]`)
+	terminated  = regexp.MustCompile(`[.!?…。！？｡؟۔।॥][)”"’»」』]?$`)
+	notHeading  = regexp.MustCompile(`[,.;!?，。；！？、،؛؟۔।|·@/=<>{}"“”\p{Nd}]`)
 )
 
-// readSections cuts a text into sections, and these into lines and sentences.
-func readSections(text string) []*section {
+// readSections cuts a text into sections, and these into at most so many lines and sentences.
+func readSections(text string, most int) []*section {
 	var raws []string
 	for raw := range strings.Lines(text) {
-		if len(raws) >= 2*maxLines {
+		if len(raws) >= 2*most {
 			break
 		}
 		raws = append(raws, tightNumber.ReplaceAllString(strings.TrimRight(raw, " \t\r\n"), "$1 $2"))
@@ -130,7 +143,7 @@ func readSections(text string) []*section {
 		}
 		for part := range strings.Lines(body) {
 			part = clip(strings.Trim(part, " \t\r\n;；"), maxQuote)
-			if part != "" && count < maxLines {
+			if part != "" && count < most {
 				count++
 				at.lines = append(at.lines, line{part, words(part), bullet})
 			}
@@ -148,7 +161,7 @@ func readSections(text string) []*section {
 		}
 		if heading, rest := headingOf(raws, i); heading != "" {
 			flush()
-			at = &section{heading: heading, words: words(spaced(heading)), inline: rest != ""}
+			at = &section{heading: heading, words: words(spaced(heading)), inline: rest != "", zh: isChinese(heading)}
 			all = append(all, at)
 			open, bullet = rest, false
 			continue
@@ -166,22 +179,30 @@ func readSections(text string) []*section {
 	if len(all) == 0 {
 		all = append(all, &section{})
 	}
+	for _, s := range all {
+		s.arrange()
+	}
 	return all
 }
 
 // continues reports whether a line continues the text before it, which was wrapped.
 func continues(open, raw string) bool {
-	if terminated.MatchString(open) {
+	if terminated.MatchString(open[max(len(open)-2*utf8.UTFMax, 0):]) {
 		return false
 	}
-	first, last := []rune(strings.TrimSpace(raw))[0], []rune(open)
-	return unicode.IsLower(first) && len(last) > 30 || strings.HasPrefix(raw, "  ") && len(last) > 30 ||
-		len(last) >= 20 && isCJK(last[len(last)-1]) && isCJK(first)
+	first, _ := utf8.DecodeRuneInString(strings.TrimSpace(raw))
+	last, _ := utf8.DecodeLastRuneInString(open)
+	length := len(open) / utf8.UTFMax // at least
+	if length <= 30 {
+		length = utf8.RuneCountInString(open)
+	}
+	return length > 30 && (unicode.IsLower(first) || strings.HasPrefix(raw, "  ")) ||
+		length >= 20 && isUnspaced(last) && isUnspaced(first)
 }
 
 func glue(a, b string) string {
-	last := []rune(a)
-	if isCJK(last[len(last)-1]) && isCJK([]rune(b)[0]) {
+	last, _ := utf8.DecodeLastRuneInString(a)
+	if first, _ := utf8.DecodeRuneInString(b); isUnspaced(last) && isUnspaced(first) {
 		return ""
 	}
 	return " "
@@ -229,7 +250,7 @@ func label(body string) (name, rest string, ok bool) {
 		return "", "", false
 	}
 	name, rest = body[:i], strings.TrimPrefix(strings.TrimPrefix(body[i:], ":"), "：")
-	ok = isTitle(name) && (body[i] != ':' || rest == "" || rest[0] == ' ' || isCJK([]rune(rest)[0]))
+	ok = isTitle(name) && (body[i] != ':' || rest == "" || rest[0] == ' ' || isUnspaced([]rune(rest)[0]))
 	return name, strings.TrimSpace(rest), ok
 }
 
@@ -263,7 +284,8 @@ const (
 	groups              // lines with bullets below them
 )
 
-func (s *section) shape() shape {
+// arrange decides the shape of a section that has all of its lines.
+func (s *section) arrange() {
 	bullets := 0
 	for _, l := range s.lines {
 		if l.bullet {
@@ -272,23 +294,24 @@ func (s *section) shape() shape {
 	}
 	switch {
 	case bullets > 0 && s.lines[0].bullet:
-		return list
+		s.shape = list
 	case bullets > 0:
-		return groups
-	case len(s.series()) > 0:
-		return series
+		s.shape = groups
 	default:
-		return prose
+		if s.series = s.findSeries(); len(s.series) > 0 {
+			s.shape = series
+		}
+		s.said = s.shape == prose && len(s.lines) > 0 && isProse(s.lines[0].text)
 	}
 }
 
 var (
-	separator = regexp.MustCompile(`\s*[,;，；、|]\s*|\s+·\s+`)
+	separator = regexp.MustCompile(`\s*[,;，；、،؛|]\s*|\s+·\s+`)
 	headEnds  = regexp.MustCompile(`\s+[·|–—-]\s+`)
 )
 
-// series returns the names that a section lists between commas, nil if it does not.
-func (s *section) series() (out []string) {
+// findSeries returns the names that a section lists between commas, nil if it does not.
+func (s *section) findSeries() (out []string) {
 	for _, l := range s.lines {
 		parts := separator.Split(l.text, -1)
 		if l.bullet || len(parts) < 2 || terminated.MatchString(l.text) {
@@ -298,7 +321,7 @@ func (s *section) series() (out []string) {
 			if wordCount(p) > 3 || len([]rune(p)) > maxLabel {
 				return nil
 			}
-			if p != "" && !slices.Contains(out, p) {
+			if p != "" && len(out) < maxItems && !slices.Contains(out, p) {
 				out = append(out, p)
 			}
 		}
@@ -306,8 +329,7 @@ func (s *section) series() (out []string) {
 	return out
 }
 
-// head returns the short lines with which a text begins, in their parts.
-func (d *document) head() (out []string) {
+func (d *document) findHead() (out []string) {
 	for _, l := range d.sections[0].lines {
 		if d.sections[0].heading != "" || l.bullet || isProse(l.text) {
 			break
@@ -321,8 +343,8 @@ func (d *document) head() (out []string) {
 	return out
 }
 
-// title returns the value that a text names its title, else its first line.
-func (d *document) title() string {
+// findTitle returns the value that a text names its title, else its first line.
+func (d *document) findTitle() string {
 	for _, s := range d.sections {
 		if s.inline && len(s.lines) == 1 && ownTitle.MatchString(s.heading) {
 			return s.lines[0].text
@@ -341,7 +363,7 @@ func (d *document) title() string {
 
 // prose returns the sentences of a section that has no lists.
 func (s *section) prose() (out []string) {
-	if s.shape() != prose {
+	if s.shape != prose {
 		return nil
 	}
 	for _, l := range s.lines {

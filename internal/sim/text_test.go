@@ -11,7 +11,7 @@ import (
 
 // outlineOf writes the sections of a text as heading[line|line], with * before bullets.
 func outlineOf(text string) (out []string) {
-	for _, s := range readSections(text) {
+	for _, s := range readSections(text, maxLines) {
 		lines := []string{}
 		for _, l := range s.lines {
 			lines = append(lines, map[bool]string{true: "*"}[l.bullet]+l.text)
@@ -35,6 +35,12 @@ func TestReadSections_TextOfAnyKind_HeadingsAreFound(t *testing.T) {
 		"wrapped lines":    {"Text\n\nThe first sentence is wrapped at the end\nof its line. The second is not.", []string{"[Text|The first sentence is wrapped at the end of its line.|The second is not.]"}},
 		"signature":        {"We met on Monday and spoke.\n\nRegards\nAnna", []string{"[We met on Monday and spoke.|Regards|Anna]"}},
 		"Chinese":          {"标题\n\n【概述】设备正常。\n问题：\n1、温度过高；\n2.噪声较大。", []string{"[标题]", "概述[设备正常。]", "问题[*温度过高|*噪声较大。]"}},
+		"Arabic":           {"تقرير\n\nملخص\nالجهاز يعمل بشكل جيد. هل هناك مشكلة؟ نعم۔\n\nالمشكلات:\n• حرارة عالية\n٢. ضوضاء", []string{"[تقرير]", "ملخص[الجهاز يعمل بشكل جيد.|هل هناك مشكلة؟|نعم۔]", "المشكلات[*حرارة عالية|*ضوضاء]"}},
+		"Russian":          {"Отчёт\n\nИтоги\nПрибор работает.\n\nЗадачи\n- Заменить насос", []string{"[Отчёт]", "Итоги[Прибор работает.]", "Задачи[*Заменить насос]"}},
+		"Japanese":         {"報告書\n\n概要\n装置は正常です。\n\n課題\n・温度が高い\n・騒音が大きい", []string{"[報告書]", "概要[装置は正常です。]", "課題[*温度が高い|*騒音が大きい]"}},
+		"Hindi":            {"रिपोर्ट\n\nसार\nयंत्र ठीक है।\n\nकाम\n1. पंप बदलें", []string{"[रिपोर्ट]", "सार[यंत्र ठीक है।]", "काम[*पंप बदलें]"}},
+		"emoji":            {"🚀 Launch\n\n🎯 Goals\n✅ Ship it 🎉\n✅ Rest 😴", []string{"[🚀 Launch]", "🎯 Goals[*Ship it 🎉|*Rest 😴]"}},
+		"emoji alone":      {"🎉🎉🎉", []string{"[🎉🎉🎉]"}},
 		"empty":            {"\n \n", []string{"[]"}},
 	} {
 		require.Equal(t, c.want, outlineOf(c.text), name)
@@ -44,7 +50,7 @@ func TestReadSections_TextOfAnyKind_HeadingsAreFound(t *testing.T) {
 func TestReadSections_Examples_FindsTheirLists(t *testing.T) {
 	t.Parallel()
 	bullets := func(name string) (out []int) {
-		for _, s := range readSections(string(exampleFile(t, name))) {
+		for _, s := range readSections(string(exampleFile(t, name)), maxLines) {
 			n := 0
 			for _, l := range s.lines {
 				if l.bullet {
@@ -96,9 +102,14 @@ func TestFind_EntryInALine_NamesAndQuantitiesMustOccur(t *testing.T) {
 		{"A limit of 500,000 EUR", "The limit is 100,000 EUR", false},
 		{"三年以上经验, 3年", "5年以上经验，三年以上", true},
 		{"Café in Malmö", "a cafe in Malmo", true},
+		{"خبرة في البرمجة", "لديه خبرة طويلة في البرمجة", true},
+		{"خبرة في البرمجة", "درس التاريخ", false},
+		{"опыт работы с базами", "имеет опыт работы с базами", true},
+		{"分散システムの経験", "分散システムの経験が長い", true},
+		{"分散システムの経験", "料理が好き", false},
 	} {
 		e := entry{Text: c.entry}
-		e.find([]*document{readDocument(enclosure{text: c.line})})
+		readSource(chatRequest{}, "text").find(&e, []*document{readDocument(enclosure{text: c.line}, maxLines)})
 		require.Equal(t, c.want, e.OK, "%s in %q", c.entry, c.line)
 		require.Equal(t, c.want, e.Passage != "")
 	}
@@ -114,6 +125,30 @@ func TestNames_Sentence_ReturnsProperNames(t *testing.T) {
 	}
 }
 
+func TestWords_AnyScript_AreCounted(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text, language string
+		words          int
+	}{
+		{"Six words stand in this line", "en", 6},
+		{"设备运行正常", "zh", 3},
+		{"装置は正常です", "ja", 3},
+		{"장치가 정상입니다", "ko", 2},
+		{"الجهاز يعمل بشكل جيد", "ar", 4},
+		{"המכשיר פועל", "he", 2},
+		{"Прибор работает хорошо", "ru", 3},
+		{"Η συσκευή λειτουργεί", "el", 3},
+		{"यंत्र ठीक है", "hi", 3},
+		{"เครื่องทำงาน", "th", 6},
+		{"🎉 🎉", "en", 0},
+		{"", "en", 0},
+	} {
+		require.Equal(t, c.words, wordCount(c.text), c.text)
+		require.Equal(t, c.language, languageOf(c.text), c.text)
+	}
+}
+
 func TestSplitTokens_Joined_AreTheText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -125,7 +160,7 @@ func TestSplitTokens_Joined_AreTheText(t *testing.T) {
 		for _, tok := range tokens {
 			wide := 0
 			for _, r := range tok {
-				if isCJK(r) {
+				if isUnspaced(r) {
 					wide++
 				}
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxSteps  = 200_000 // schemas that are compared with values for one answer
+	maxSteps  = 300_000 // parts of values to which schemas are applied for one answer
 	maxDepth  = 400     // of values
 	maxNested = 6       // of values that may be left out
 	maxRounds = 3       // of a schema within itself
@@ -25,7 +25,6 @@ type filler struct {
 	*source
 	rank    map[string]int      // of keyRank
 	order   map[string][]string // names of properties, by the path of their object
-	steps   int
 	stack   map[*jsonschema.Schema]int
 	subject *document
 	chosen  map[string]map[string]*section // sections of properties, by the path of their object
@@ -49,7 +48,7 @@ type place struct {
 
 func (s *source) newFiller(rank map[string]int) *filler {
 	return &filler{
-		source: s, rank: rank, steps: maxSteps, stack: map[*jsonschema.Schema]int{}, subject: s.docs[0],
+		source: s, rank: rank, stack: map[*jsonschema.Schema]int{}, subject: s.docs[0],
 		chosen: map[string]map[string]*section{}, heads: map[string]string{}, others: map[string]int{},
 		order: map[string][]string{},
 	}
@@ -149,8 +148,26 @@ func (f *filler) choose(a applied, at place, depth int) (any, bool) {
 
 // valid reports whether all of the schemas apply to a value.
 func (f *filler) valid(all []*jsonschema.Schema, v any) bool {
-	f.steps -= len(all)
-	return !slices.ContainsFunc(all, func(s *jsonschema.Schema) bool { return s.Validate(v) != nil })
+	f.steps -= len(all) * size(v)
+	return f.steps >= 0 && !slices.ContainsFunc(all, func(s *jsonschema.Schema) bool { return s.Validate(v) != nil })
+}
+
+// size returns about how much work a value is.
+func size(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case map[string]any:
+		for _, e := range v {
+			n += size(e)
+		}
+	case []any:
+		for _, e := range v {
+			n += size(e)
+		}
+	case string:
+		n += len(v) / 64
+	}
+	return n
 }
 
 // typed tries the types that the schemas allow.
@@ -207,7 +224,7 @@ func (f *filler) typed(all []*jsonschema.Schema, at place, depth int) (any, bool
 }
 
 func (f *filler) firstValid(all []*jsonschema.Schema, options []any) (any, bool) {
-	i := slices.IndexFunc(options, func(v any) bool { return f.steps >= 0 && f.valid(all, v) })
+	i := slices.IndexFunc(options, func(v any) bool { return f.valid(all, v) })
 	if i < 0 {
 		return nil, false
 	}

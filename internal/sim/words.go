@@ -10,19 +10,28 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// wordCount counts words, and two Chinese characters as one.
+// unspaced are the characters of scripts that write no spaces between words, for a class of an expression.
+const unspaced = `\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}`
+
+var spacedWord = regexp.MustCompile(`(?:[^` + unspaced + `\P{L}]\pM*)+`)
+
+// wordCount counts words, and two characters of a script without spaces as one.
 func wordCount(s string) int {
-	han := 0
+	n := 0
 	for _, r := range s {
-		if isCJK(r) {
-			han++
+		if isUnspaced(r) {
+			n++
 		}
 	}
-	return len(latinWord.FindAllString(s, -1)) + han/2
+	return len(spacedWord.FindAllString(s, -1)) + n/2
+}
+
+func isUnspaced(r rune) bool {
+	return r == 'ー' || unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
 
 var (
-	wordRun   = regexp.MustCompile(`\p{Han}+|[^\p{Han}\s\pP\pS]+(?:[.'’][^\p{Han}\s\pP\pS]+)*[+#]*`)
+	wordRun   = regexp.MustCompile(`[` + unspaced + `]+|[^` + unspaced + `\s\pP\pS]+(?:[.'’][^` + unspaced + `\s\pP\pS]+)*[+#]*`)
 	nameRun   = regexp.MustCompile(`(?:\p{Lu}[\pL\pN]*(?:[.'’&-][\pL\pN]+)*[+#]*)(?: \p{Lu}[\pL\pN]*(?:[.'’&-][\pL\pN]+)*[+#]*)*|\b\p{Ll}+\p{Lu}[\pL\pN]*`)
 	linkedBy  = regexp.MustCompile(`^(?:,| and| or) \p{Lu}`)
 	fillerZH  = regexp.MustCompile(`[的和与及或之在有是等了、]`)
@@ -46,13 +55,13 @@ func upperFirst(s string) string {
 }
 
 // words returns the words of a text by which it is compared: Latin ones without accents, in lower case and in the singular,
-// but short ones as they are written, because "Go" is not "go"; pairs of Chinese characters.
+// but short ones as they are written, because "Go" is not "go"; pairs of characters in scripts without spaces.
 func words(text string) []string {
 	var out []string
 	for _, w := range wordRun.FindAllString(fillerZH.ReplaceAllString(plain(text), " "), -1) {
 		runes := []rune(w)
 		switch lower := strings.ToLower(w); {
-		case isCJK(runes[0]):
+		case isUnspaced(runes[0]):
 			for ; len(runes) > 1; runes = runes[1:] {
 				out = append(out, string(runes[:2]))
 			}
@@ -156,4 +165,59 @@ func clip(s string, n int) string {
 	return s
 }
 
-func isCJK(r rune) bool { return unicode.Is(unicode.Han, r) }
+// memo returns a function that remembers its results.
+func memo[T any](of func(string) T) func(string) T {
+	known := map[string]T{}
+	return func(text string) T {
+		v, ok := known[text]
+		if !ok {
+			v = of(text)
+			known[text] = v
+		}
+		return v
+	}
+}
+
+// languages are those that are told by their script.
+var languages = []struct {
+	code   string
+	script *unicode.RangeTable
+}{
+	{"ja", unicode.Hiragana},
+	{"ja", unicode.Katakana},
+	{"zh", unicode.Han},
+	{"ko", unicode.Hangul},
+	{"ar", unicode.Arabic},
+	{"he", unicode.Hebrew},
+	{"ru", unicode.Cyrillic},
+	{"el", unicode.Greek},
+	{"hi", unicode.Devanagari},
+	{"th", unicode.Thai},
+}
+
+// languageOf returns the language that the script of most letters tells, else English.
+func languageOf(text string) string {
+	letters, best, code := 0, 0, "en"
+	counts := map[string]int{}
+	for _, r := range clip(text, maxText) {
+		if !unicode.IsLetter(r) {
+			continue
+		}
+		letters++
+		for _, l := range languages {
+			if unicode.Is(l.script, r) {
+				counts[l.code]++
+				break
+			}
+		}
+	}
+	if 5*counts["ja"] > counts["zh"] {
+		counts["ja"] += counts["zh"]
+	}
+	for _, l := range languages {
+		if n := counts[l.code]; n > best && 3*n > letters {
+			best, code = n, l.code
+		}
+	}
+	return code
+}

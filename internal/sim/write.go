@@ -38,7 +38,7 @@ func (s *source) write(parts []part) string {
 		case len(p.items) > 0:
 			w.list = s.compare(p.items[0].words, false)
 		case !listed && p.about != "":
-			w.list = s.compare(words(p.about), true)
+			w.list = s.compare(w.words(p.about), true)
 		}
 		w.part(p)
 	}
@@ -79,7 +79,7 @@ func (w *writer) heading(p part, i int) string {
 			return w.render("heading-"+h.name, nil)
 		}
 	}
-	if name := upperFirst(spaced(p.name)); name != "" && (!w.zh || strings.ContainsFunc(name, isCJK)) {
+	if name := upperFirst(spaced(p.name)); name != "" && (!w.zh || strings.ContainsFunc(name, isUnspaced)) {
 		return name
 	}
 	return w.render(map[bool]string{true: "heading-list", false: "heading-quotes"}[len(p.items) > 0], nil)
@@ -170,12 +170,12 @@ func (w *writer) given() (out []map[string]any) {
 	for _, docs := range first(4, w.kinds()) {
 		d, headings := docs[0], []string(nil)
 		for _, sec := range d.sections {
-			if sec.heading != "" && !sec.inline && sec.heading != d.title() {
+			if sec.heading != "" && !sec.inline && sec.heading != d.title {
 				headings = append(headings, sec.heading)
 			}
 		}
 		out = append(out, map[string]any{
-			"Label": cmp.Or(d.label, w.render("message", nil)), "Title": clip(d.title(), longLine), "Headings": headings,
+			"Label": cmp.Or(d.label, w.render("message", nil)), "Title": clip(d.title, longLine), "Headings": headings,
 		})
 	}
 	return out
