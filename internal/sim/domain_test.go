@@ -144,6 +144,30 @@ func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 			[]string{"stage:概览", "stage:行动项", `item:action {"task":"准备演示环境","owner":"","done":false}`, `item:action {"task":"更新文档。","owner":"","done":false}`},
 			[]string{"会议记录：**产品周会**", "## 行动项", "模拟回答"},
 		},
+		"Arabic": {
+			"أنت تلخص التقارير.\n\n<<stage:overview>>\nعمّ يتحدث التقرير.\n\n<<stage:tasks>>\nلكل مهمة سطر:\n<<item:task {\"title\":\"المهمة\",\"done\":false}>>\n",
+			document("report", "1", "تقرير شهري\n\nالمهام\n• إصلاح المضخة\n• تدريب الفريق 🎉"),
+			[]string{"stage:overview", "stage:tasks", `item:task {"title":"إصلاح المضخة","done":false}`, `item:task {"title":"تدريب الفريق 🎉","done":false}`},
+			[]string{"**تقرير شهري**", "- تدريب الفريق 🎉"},
+		},
+		"Japanese, compared": {
+			"<<stage:一覧>>\n概要。\n<<stage:確認>>\n各項目：\n<<point {\"要件\":\"要件\",\"met\":true,\"quote\":\"引用\"}>>\n<<stage:終わり>>\nまとめ。",
+			document("要件書", "1", "要件\n・分散システムの経験\n・料理の資格") + document("経歴", "2", "経歴書\n\n職歴\n・分散システムの経験が長い"),
+			[]string{
+				"stage:一覧", "stage:確認", `point {"要件":"分散システムの経験","met":true,"quote":"分散システムの経験が長い"}`,
+				`point {"要件":"料理の資格","met":false,"quote":""}`, "stage:終わり",
+			},
+			[]string{"✅ **分散システムの経験**", "❌ **料理の資格**"},
+		},
+		"Russian, quoted": {
+			"Ты кратко пересказываешь письма.\n<<stage:one>>\nО чём письмо.\n<<stage:two>>\nЧто в нём сказано.", document("письмо", "1", "Письмо\n\nНасос сломан с понедельника. Пришлите мастера!"),
+			[]string{"stage:one", "stage:two"},
+			[]string{"“Насос сломан с понедельника. Пришлите мастера!”"},
+		},
+		"emoji": {
+			"<<stage:🚀>>\nWhat it is.\n<<stage:list>>\nOne <<item:todo {\"text\":\"the task\"}>> each.", "🚀 Launch\n\n🎯 Goals\n✅ Ship it 🎉\n👩‍👩‍👧 first",
+			[]string{"stage:🚀", "stage:list", `item:todo {"text":"Ship it 🎉"}`, `item:todo {"text":"👩‍👩‍👧 first"}`}, nil,
+		},
 		"no items": {
 			"You triage tickets.\n\n<<stage:triage>>\nSay what it is about.\n\n<<stage:reply>>\nWrite a reply to the customer.", document("ticket", "1", ticket),
 			[]string{"stage:triage", "stage:reply"},
