@@ -153,7 +153,7 @@ func pauseOf(room lua.Room) client.ModelPause {
 
 // serves reports whether calls of a queue use a model, now or by the routing file.
 func (s *server) serves(q lua.QueueUse, model string) bool {
-	return q.InUse+q.Waiting > 0 || slices.Contains(s.Catalog.TaskQueues(), berth.TaskQueue(q.Queue, model))
+	return q.InUse+q.Waiting > 0 || slices.Contains(s.Catalog.TaskQueues(s.Templates.List()), berth.TaskQueue(q.Queue, model))
 }
 
 // nextGrant returns the time in ms until the pace or a provider's pause permits a call.

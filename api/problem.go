@@ -40,14 +40,18 @@ type Problem struct {
 	Position    int  `json:"position,omitempty" doc:"With queue_full: the number of unfinished tasks ahead"`
 
 	Missing []string                    `json:"missing,omitempty" doc:"Required capabilities that no registered node has, or that the closest node lacks; on /readyz the unavailable dependencies"`
-	Errors  []FieldError                `json:"errors,omitempty" doc:"All invalid fields when there is more than one"`
+	Errors  []FieldError                `json:"errors,omitempty" doc:"All invalid fields when there is more than one, and the mistakes in files"`
 	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty" doc:"With node_full and no_node: how many nodes were excluded, by reason"`
 }
 
 // FieldError is one invalid field of a request.
 type FieldError struct {
-	Field   string `json:"field"`
+	Field   string `json:"field" doc:"Empty for a mistake that is not in a field"`
 	Message string `json:"message"`
+	// File, Line and Column are of files in a request.
+	File   string `json:"file,omitempty" doc:"File of the request that has the mistake"`
+	Line   int    `json:"line,omitempty" doc:"Its line from 1, absent for the whole file"`
+	Column int    `json:"column,omitempty" doc:"Its column from 1, absent for the whole line"`
 }
 
 // Error returns the detail. With GetStatus it makes a Problem a huma.StatusError.

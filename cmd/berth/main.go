@@ -158,9 +158,6 @@ func explain(err error) string {
 func enums() kong.Vars {
 	return kong.Vars{
 		"version":             version,
-		"templates":           join(berth.Templates()),
-		"task_statuses":       join(berth.TaskStatuses()),
-		"locales":             join([]berth.Locale{berth.LocaleEN, berth.LocaleZH}),
 		"conference_statuses": join(berth.ConferenceStatuses()),
 		"node_kinds":          join(agent.NodeKinds()),
 		"drivers":             strings.Join(node.DriverNames(), ","),

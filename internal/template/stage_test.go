@@ -72,7 +72,7 @@ func TestStageParser_NoMarkers_KeptAsText(t *testing.T) {
 		"", "\n", "plain", "a << b\nc >> d\n", "<", "<<", "<<stage:", "<<stage:compare", "<<stage:compare>",
 		"<<stage:lunch>>\n", "<<stage:compare>> and more\n", "text <<stage:compare>>\n", "<<stage: compare>>\n",
 		"<<Stage:compare>>\n", "`<<stage:compare>>`\n", "          <<stage:compare>>\n",
-				"<<point {}>>\n", "<<point {\"requirement\":\"\",\"matched\":true}>>\n", "<<point {\"requirement\":\"x\"}\n", "<<point [1]>>\n",
+		"<<point {}>>\n", "<<point {\"requirement\":\"\",\"matched\":true}>>\n", "<<point {\"requirement\":\"x\"}\n", "<<point [1]>>\n",
 		"<<point {\"requirement\":7}>>\n", "<<point {\"requirement\":\"x\"}{}>>\n", "<<point>>\n",
 		"<<point {\"requirement\":\"" + strings.Repeat("x", maxMarkLine) + "\"}>>\n",
 		"<<point {\"requirement\":\"x\",\n\"matched\":true}>>\n",
