@@ -32,7 +32,7 @@ type listInput struct {
 	UserID   string           `query:"userId" maxLength:"255" doc:"List the tasks of this user, for operators. Default: your own."`
 	AllUsers bool             `query:"allUsers" doc:"List the tasks of all users, for operators."`
 	Status   berth.TaskStatus `query:"status" doc:"Only tasks with this status"`
-	Template berth.Template   `query:"template" doc:"Only tasks of this template"`
+	Template berth.Template   `query:"template" maxLength:"64" doc:"Only tasks of this template"`
 	Service  string           `query:"serviceId" maxLength:"128" doc:"Only tasks of this service"`
 	Open     bool             `query:"open" doc:"Only tasks that have not ended"`
 	Title    string           `query:"q" doc:"Only tasks whose title has these words in this order, whatever their case; at most 80 characters. Not together with allUsers."`
@@ -82,7 +82,7 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 		return nil, err
 	}
 	view := s.view(t, assets)
-	view.Inputs = inputs(t, assets)
+	view.Inputs = s.inputs(ctx, t, assets)
 	view.wait(t, s.waits(ctx, t)[t.Ref()])
 	asset, erased, err := s.resultAsset(ctx, t)
 	if err != nil {
@@ -270,11 +270,14 @@ func (s *server) variableAssets(ctx context.Context, tasks ...berth.Task) (map[s
 	return s.Ledger.DescribeAssets(ctx, slices.Compact(ids))
 }
 
-// inputs describes the variables of a task, in the order of its template; others, which another version of the template had, are the last.
-func inputs(t berth.Task, assets map[string]berth.Asset) (list []client.TaskInput) {
+// inputs describes the variables of a task, in the order of its template; those that are not known, because its version was removed, are
+// the last.
+func (s *server) inputs(ctx context.Context, t berth.Task, assets map[string]berth.Asset) (list []client.TaskInput) {
 	names := make([]string, 0, len(t.Variables))
-	for _, v := range t.Template.Spec().Variables {
-		names = append(names, v.Name)
+	if used, err := s.Templates.Version(ctx, t.Template, t.TemplateVersion); err == nil {
+		for _, v := range used.Variables {
+			names = append(names, v.Name)
+		}
 	}
 	names = append(names, slices.Sorted(maps.Keys(t.Variables))...)
 	for i, name := range names {

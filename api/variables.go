@@ -16,7 +16,7 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/ledger"
-	"berth/internal/llm"
+	"berth/internal/template"
 )
 
 // maxTextBytes bounds one text of a request or one text asset.
@@ -70,7 +70,7 @@ type values struct {
 }
 
 // checkValues validates the variables before anything is stored. Errors name the field.
-func (s *server) checkValues(ctx context.Context, userID string, t berth.Template, vars map[string]Variable) (values, error) {
+func (s *server) checkValues(ctx context.Context, userID string, t *template.Template, vars map[string]Variable) (values, error) {
 	v := values{
 		texts: map[string]string{}, stored: map[string]string{}, assets: map[string]string{}, files: map[string]string{},
 		kinds: map[string]berth.VariableKind{},
@@ -97,20 +97,20 @@ func (s *server) checkValues(ctx context.Context, userID string, t berth.Templat
 		}
 		v.kinds[name] = kind
 	}
-	if err := llm.CheckVariables(t, v.kinds); err != nil {
+	if err := t.CheckVariables(v.kinds); err != nil {
 		return values{}, v.blameAsset(t, err)
 	}
 	return v, nil
 }
 
 // blameAsset changes the field of an error to the asset id when a variable's asset is of the wrong kind.
-func (v values) blameAsset(t berth.Template, err error) error {
+func (v values) blameAsset(t *template.Template, err error) error {
 	e, ok := errors.AsType[*berth.Error](err)
 	if !ok {
 		return err
 	}
-	for _, in := range t.Spec().Variables {
-		if _, given := v.assets[in.Name]; given && e.Field == "variables."+in.Name && !slices.Contains(in.Kinds, v.kinds[in.Name]) {
+	for _, in := range t.Variables {
+		if _, given := v.assets[in.Name]; given && e.Field == "variables."+in.Name && !slices.Contains(in.Kinds(), v.kinds[in.Name]) {
 			return inField(err, e.Field+".assetId")
 		}
 	}
@@ -213,13 +213,13 @@ func (v values) ids(userID string) map[string]string {
 
 // titleAsset returns the id of the asset that the title is taken from: that of the client's title, of the first file that was uploaded, or
 // of the first text, in the order of the template's variables; empty where there is none.
-func (v values) titleAsset(userID string, t berth.Template) string {
+func (v values) titleAsset(userID string, t *template.Template) string {
 	if v.title != "" {
 		return ledger.AssetID(userID, berth.AssetTitle, []byte(v.title))
 	}
 	ids := v.ids(userID)
 	text := ""
-	for _, in := range t.Spec().Variables {
+	for _, in := range t.Variables {
 		if id := v.files[in.Name]; id != "" {
 			return id
 		}

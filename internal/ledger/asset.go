@@ -162,9 +162,9 @@ func (l *Ledger) DescribeAssets(ctx context.Context, ids []string) (map[string]b
 	return found, err
 }
 
-// ClaimAssets marks the assets of an accepted task's variables as used, and makes its résumés searchable. It is idempotent. The
-// error has CodeInvalid and names the variable of an asset that was deleted since it was checked.
-func (l *Ledger) ClaimAssets(ctx context.Context, userID string, variables map[string]string) error {
+// ClaimAssets marks the assets of an accepted task's variables as used, and makes the texts of the variables that are evidence searchable.
+// It is idempotent. The error has CodeInvalid and names the variable of an asset that was deleted since it was checked.
+func (l *Ledger) ClaimAssets(ctx context.Context, userID string, variables map[string]string, evidence []string) error {
 	if len(variables) == 0 {
 		return nil
 	}
@@ -188,7 +188,7 @@ func (l *Ledger) ClaimAssets(ctx context.Context, userID string, variables map[s
 			}
 		}
 		for _, s := range found {
-			if err := claim(ctx, tx, userID, s, variables); err != nil {
+			if err := claim(ctx, tx, userID, s, variables, evidence); err != nil {
 				return err
 			}
 		}
@@ -206,7 +206,7 @@ type assetState struct {
 const selectStates = `SELECT a.id, a.kind, a.used_at > 0, EXISTS (SELECT 1 FROM passages p WHERE p.asset_id = a.id)
 	FROM assets a WHERE a.user_id = $1 AND a.erased_at = 0 AND a.id IN`
 
-func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variables map[string]string) error {
+func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variables map[string]string, evidence []string) error {
 	if !s.used {
 		res, err := tx.ExecContext(ctx, `UPDATE assets SET used_at = $2 WHERE id = $1`, s.id, time.Now().UnixMilli())
 		if err != nil {
@@ -216,8 +216,8 @@ func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variabl
 			return errors.Join(err, berth.Errorf(berth.CodeUnavailable, "an asset was deleted while its task was accepted"))
 		}
 	}
-	evidence := slices.ContainsFunc(berth.EvidenceVariables(), func(name string) bool { return variables[name] == s.id })
-	if !evidence || s.indexed || s.kind != berth.AssetText {
+	searched := slices.ContainsFunc(evidence, func(name string) bool { return variables[name] == s.id })
+	if !searched || s.indexed || s.kind != berth.AssetText {
 		return nil
 	}
 	a, err := scan(tx.QueryRowContext(ctx, selectAsset, s.id, userID), assetColumns.fields)

@@ -16,6 +16,7 @@ var taskColumns = columns[berth.Task]{
 	{"user_id", func(t *berth.Task) any { return &t.UserID }},
 	{"service_id", func(t *berth.Task) any { return &t.ServiceID }},
 	{"template", func(t *berth.Task) any { return &t.Template }},
+	{"template_version", func(t *berth.Task) any { return &t.TemplateVersion }},
 	{"locale", func(t *berth.Task) any { return &t.Locale }},
 	{"tier", func(t *berth.Task) any { return &t.Tier }},
 	{"status", func(t *berth.Task) any { return &t.Status }},

@@ -21,51 +21,10 @@ const (
 	maxCandidates = 64
 )
 
-type outputSchema struct {
-	raw      json.RawMessage
-	compiled *jsonschema.Schema
-}
-
-var schemas = compileSchemas()
-
-func compileSchemas() map[berth.Template]outputSchema {
-	all := map[berth.Template]outputSchema{}
-	for _, t := range berth.StepTemplates() {
-		if t.Spec().Mode != berth.ModeBatch {
-			continue
-		}
-		name := "prompts/" + string(t) + "/schema.json"
-		raw, err := promptFiles.ReadFile(name)
-		if err != nil {
-			panic(fmt.Sprintf("read embedded schema: %v", err)) // a batch template without a schema cannot work
-		}
-		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: schema.MustCompile(name, raw)}
-	}
-	return all
-}
-
-// validate validates a value. The library panics at numbers that it cannot read, such as 1e1000001.
-func validate(s *jsonschema.Schema, v any) error {
-	if number := outOfRange(v); number != "" {
-		return fmt.Errorf("the number %s is out of range", shorten(number, 40))
-	}
-	return s.Validate(v)
-}
-
-// Schema returns the JSON schema (draft 2020-12) of a batch template's answer; false for other templates.
-func Schema(t berth.Template) (json.RawMessage, bool) {
-	s, ok := schemas[t]
-	return s.raw, ok
-}
-
 // ValidateOutput finds the JSON object in a model's answer, bare, in a code fence or with text around it, and validates it
-// against the template's schema. It returns the object without white space. Its error has berth.CodeInvalidOutput and
-// names the violations with their places, for RepairPrompt.
-func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
-	want, ok := schemas[t]
-	if !ok {
-		return nil, berth.Errorf(berth.CodeInternal, "template %s has no schema", t)
-	}
+// against a schema. It returns the object without white space. Its error has berth.CodeInvalidOutput and names the violations
+// with their places, for RepairPrompt.
+func ValidateOutput(want *jsonschema.Schema, answer []byte) (json.RawMessage, error) {
 	found, parseErr := objects(unwrapped(answer))
 	var longest json.RawMessage
 	var misfit error
@@ -76,7 +35,7 @@ func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
 		}
 		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 		if err == nil {
-			err = validate(want.compiled, v)
+			err = schema.Validate(want, v)
 		}
 		if err == nil {
 			return raw, nil

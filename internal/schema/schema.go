@@ -157,6 +157,39 @@ func MustCompile(name string, raw []byte) *jsonschema.Schema {
 	return s
 }
 
+// Validate validates a value of jsonschema.UnmarshalJSON. The library panics at numbers that it cannot read, such as 1e1000001.
+func Validate(s *jsonschema.Schema, v any) error {
+	if number := outOfRange(v); number != "" {
+		return fmt.Errorf("the number %.40s is out of range", number)
+	}
+	return s.Validate(v)
+}
+
+// outOfRange returns a number in a value that has no finite form of 64 bits; empty if there is none.
+func outOfRange(v any) string {
+	switch t := v.(type) {
+	case json.Number:
+		f, err := t.Float64()
+		digits, _, _ := strings.Cut(strings.ToLower(string(t)), "e")
+		if err != nil || f == 0 && strings.ContainsAny(digits, "123456789") {
+			return string(t)
+		}
+	case []any:
+		for _, item := range t {
+			if number := outOfRange(item); number != "" {
+				return number
+			}
+		}
+	case map[string]any:
+		for _, item := range t {
+			if number := outOfRange(item); number != "" {
+				return number
+			}
+		}
+	}
+	return ""
+}
+
 // Problem is one violation of a schema.
 type Problem struct {
 	Path    []string

@@ -3,12 +3,14 @@ package sim_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,29 +19,61 @@ import (
 	"berth"
 	"berth/internal/llm"
 	"berth/internal/sim"
+	"berth/internal/template"
 )
 
-// input returns a prompt's input of a résumé and a posting, "" for none.
-func input(resume, posting string) llm.Input {
-	return llm.Input{Variables: map[string]string{berth.VarResume: resume, berth.VarJobText: posting}}
+// inputs are what a prompt is filled with: variables, and the outputs of earlier steps.
+type inputs struct {
+	Variables map[string]string
+	Outputs   map[berth.StepName]string
+	Passages  []string // of the background
 }
 
-// ask sends a prompt of package llm to a simulator's handler and returns the answer's text.
-func ask(t require.TestingT, h http.Handler, template berth.Template, l berth.Locale, in llm.Input) string {
-	messages, err := llm.Prompt(template, l, in)
+// matchPoint is an item of the template job_match.
+type matchPoint struct {
+	Requirement string `json:"requirement"`
+	Matched     bool   `json:"matched"`
+	Evidence    string `json:"evidence"`
+}
+
+var locales = []berth.Locale{berth.LocaleEN, berth.LocaleZH}
+
+var builtin = sync.OnceValue(template.Builtin)
+
+func find(t require.TestingT, name berth.Template) *template.Template {
+	i := slices.IndexFunc(builtin().Templates, func(one *template.Template) bool { return one.Name == name })
+	require.GreaterOrEqual(t, i, 0)
+	return builtin().Templates[i]
+}
+
+// input returns a prompt's input of a résumé and a posting, "" for none.
+func input(resume, posting string) inputs {
+	return inputs{Variables: map[string]string{"resume": resume, "jobText": posting}}
+}
+
+// prompt renders the last step of a built-in template.
+func prompt(t require.TestingT, name berth.Template, l berth.Locale, in inputs) []llm.Message {
+	one := find(t, name)
+	texts := maps.Clone(in.Variables)
+	for step, output := range in.Outputs {
+		s, _ := one.Step(string(step))
+		texts[s.Into] = output
+	}
+	rendered, err := one.Messages(context.Background(), one.Steps[len(one.Steps)-1].ID, l, template.Input{Texts: texts, Lists: map[string][]string{"passages": in.Passages}})
 	require.NoError(t, err)
-	return askMessages(t, h, messages)
+	return llm.MessagesOf(rendered)
+}
+
+// ask sends the prompt of a template to a simulator's handler and returns the answer's text.
+func ask(t require.TestingT, h http.Handler, name berth.Template, l berth.Locale, in inputs) string {
+	return askMessages(t, h, prompt(t, name, l, in))
 }
 
 func askMessages(t require.TestingT, h http.Handler, messages []llm.Message) string {
 	type part map[string]any
 	var out []part
 	for _, m := range messages {
-		content := any(m.Text)
-		if m.ImageURL != "" {
-			content = []part{{"type": "text", "text": m.Text}, {"type": "image_url", "image_url": part{"url": m.ImageURL}}}
-		}
-		out = append(out, part{"role": m.Role, "content": content})
+		out = append(out, part{"role": m.Role, "content": m.Text()})
 	}
 	body, err := json.Marshal(part{"model": "deepseek-chat", "messages": out})
 	require.NoError(t, err)
@@ -63,21 +97,28 @@ func file(t require.TestingT, name string) string {
 }
 
 // readMatch parses a match as berth does and checks that every stage comes once and in order.
-func readMatch(t require.TestingT, text string) (points []berth.MatchPoint, shown string) {
-	p := llm.NewStageParser(berth.TemplateJobMatch.Spec())
+func readMatch(t require.TestingT, text string) (points []matchPoint, shown string) {
+	match := find(t, "job_match")
+	p := match.NewStageParser()
 	var stages []berth.Stage
 	for _, piece := range append(p.Feed(text), p.Close()...) {
 		switch {
 		case piece.Stage != "":
 			stages = append(stages, piece.Stage)
-		case piece.Point != nil:
-			require.Equal(t, berth.StageCompare, stages[len(stages)-1])
-			points = append(points, *piece.Point)
+		case piece.Item != nil:
+			require.Equal(t, berth.Stage("compare"), stages[len(stages)-1])
+			var point matchPoint
+			require.NoError(t, json.Unmarshal(piece.Item.Value, &point))
+			points = append(points, point)
 		default:
 			shown += piece.Text
 		}
 	}
-	require.Equal(t, berth.TemplateJobMatch.Spec().Stages, stages)
+	var declared []berth.Stage
+	for _, s := range match.Stages {
+		declared = append(declared, s.ID)
+	}
+	require.Equal(t, declared, stages)
 	require.NotRegexp(t, `(?m)^\s*<<`, shown)
 	return points, shown
 }
@@ -135,7 +176,7 @@ func TestMatch_AnyTexts_PointsAreTrueOfBoth(t *testing.T) {
 		set := rapid.SliceOfNDistinct(rapid.IntRange(0, len(vocabulary)-1), 1, 12, rapid.ID[int])
 		asked, had := set.Draw(t, "asked"), set.Draw(t, "had")
 		zh := rapid.Bool().Draw(t, "zh") // both texts: the simulator translates nothing
-		locale := rapid.SampledFrom(llm.Locales()).Draw(t, "locale")
+		locale := rapid.SampledFrom(locales).Draw(t, "locale")
 		posting := "Engineer\nSome Company · Some Town\n\nRequirements\n"
 		for _, i := range asked {
 			if zh {
@@ -155,7 +196,7 @@ func TestMatch_AnyTexts_PointsAreTrueOfBoth(t *testing.T) {
 			}
 			resume += line
 		}
-		points, _ := readMatch(t, ask(t, h, berth.TemplateJobMatch, locale, input(resume, posting)))
+		points, _ := readMatch(t, ask(t, h, "job_match", locale, input(resume, posting)))
 		for _, p := range points {
 			inPosting, inResume := false, false
 			for i := range vocabulary {
@@ -170,7 +211,7 @@ func TestMatch_AnyTexts_PointsAreTrueOfBoth(t *testing.T) {
 			require.Contains(t, resume, p.Evidence, "evidence is word for word")
 		}
 		for _, i := range asked {
-			require.True(t, slices.ContainsFunc(points, func(p berth.MatchPoint) bool { return names(p.Requirement, i) }),
+			require.True(t, slices.ContainsFunc(points, func(p matchPoint) bool { return names(p.Requirement, i) }),
 				"%s is required but not compared", vocabulary[i].en)
 		}
 	})
@@ -203,13 +244,13 @@ func TestMatch_Examples_EntriesAreComparedOneByOne(t *testing.T) {
 		t.Run(string(c.locale), func(t *testing.T) {
 			t.Parallel()
 			in := input(file(t, "resume-"+string(c.locale)+".txt"), file(t, "posting-"+string(c.locale)+".txt"))
-			text := ask(t, h, berth.TemplateJobMatch, c.locale, in)
+			text := ask(t, h, "job_match", c.locale, in)
 			points, shown := readMatch(t, text)
 			var matched, missing []string
 			for _, p := range points {
 				if p.Matched {
 					matched = append(matched, p.Requirement)
-					require.Contains(t, in.Variables[berth.VarResume], p.Evidence)
+					require.Contains(t, in.Variables["resume"], p.Evidence)
 				} else {
 					missing = append(missing, p.Requirement)
 				}
@@ -220,18 +261,18 @@ func TestMatch_Examples_EntriesAreComparedOneByOne(t *testing.T) {
 				require.Contains(t, shown, words)
 			}
 			require.Len(t, simulated.FindAllString(shown, -1), 1, "one notice")
-			require.Equal(t, text, ask(t, h, berth.TemplateJobMatch, c.locale, in), "the same input, the same answer")
+			require.Equal(t, text, ask(t, h, "job_match", c.locale, in), "the same input, the same answer")
 
 			// In a chain the summary stands beside the posting, or in its place.
-			in.Outputs = map[berth.StepName]string{berth.StepSummary: ask(t, h, berth.TemplateJobSummary, c.locale, input("", in.Variables[berth.VarJobText]))}
-			chained, _ := readMatch(t, ask(t, h, berth.TemplateJobMatch, c.locale, in))
+			in.Outputs = map[berth.StepName]string{"summary": ask(t, h, "job_summary", c.locale, input("", in.Variables["jobText"]))}
+			chained, _ := readMatch(t, ask(t, h, "job_match", c.locale, in))
 			require.Equal(t, points, chained)
-			in.Variables[berth.VarJobText] = ""
-			chained, _ = readMatch(t, ask(t, h, berth.TemplateJobMatch, c.locale, in))
+			in.Variables["jobText"] = ""
+			chained, _ = readMatch(t, ask(t, h, "job_match", c.locale, in))
 			require.NotEmpty(t, chained)
 			for _, p := range chained {
-				require.Contains(t, in.Outputs[berth.StepSummary], p.Requirement)
-				require.Contains(t, in.Variables[berth.VarResume], p.Evidence)
+				require.Contains(t, in.Outputs["summary"], p.Requirement)
+				require.Contains(t, in.Variables["resume"], p.Evidence)
 			}
 		})
 	}
@@ -242,20 +283,20 @@ func TestMatch_StoredTexts_AreNoProof(t *testing.T) {
 	h := sim.ModelServer(sim.Options{})
 	in := input("A Person\n\nExperience\n- Worked with Redis", "Engineer\n\nRequirements\n- Kafka\n- Rust\n- Redis")
 	in.Passages = []string{"- Ran a Kafka cluster for a year"}
-	points, _ := readMatch(t, ask(t, h, berth.TemplateJobMatch, berth.LocaleEN, in))
-	require.Equal(t, []berth.MatchPoint{
+	points, _ := readMatch(t, ask(t, h, "job_match", berth.LocaleEN, in))
+	require.Equal(t, []matchPoint{
 		{Requirement: "Kafka"}, {Requirement: "Rust"}, {Requirement: "Redis", Matched: true, Evidence: "Worked with Redis"},
 	}, points)
 
-	in.Variables[berth.VarDetailedResume] = "Experience\n- Wrote Rust at night"
-	points, _ = readMatch(t, ask(t, h, berth.TemplateJobMatch, berth.LocaleEN, in))
-	require.Equal(t, berth.MatchPoint{Requirement: "Rust", Matched: true, Evidence: "Wrote Rust at night"}, points[1])
+	in.Variables["detailedResume"] = "Experience\n- Wrote Rust at night"
+	points, _ = readMatch(t, ask(t, h, "job_match", berth.LocaleEN, in))
+	require.Equal(t, matchPoint{Requirement: "Rust", Matched: true, Evidence: "Wrote Rust at night"}, points[1])
 }
 
 func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
-	texts := map[string]llm.Input{
+	texts := map[string]inputs{
 		"examples en": input(file(t, "resume-en.txt"), file(t, "posting-en.txt")),
 		"examples zh": input(file(t, "resume-zh.txt"), file(t, "posting-zh.txt")),
 		"nonsense":    input("x", "?"),
@@ -270,18 +311,18 @@ func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 		"JSON": input(`{"experience":[{"title":"x","highlights":["Go"]}],"skills":["Go",["Rust"]],"z":{"y":1}}`, `{"title":"T","mustHave":["Go"]}`),
 	}
 	for name, in := range texts {
-		for _, l := range llm.Locales() {
+		for _, l := range locales {
 			t.Run(name+" "+string(l), func(t *testing.T) {
 				t.Parallel()
-				for _, template := range []berth.Template{
-					berth.TemplateJobSummary, berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary, berth.TemplateResumeCustomize,
+				for _, name := range []berth.Template{
+					"job_summary", "resume_summary", "detailed_resume_summary", "resume_customize",
 				} {
-					text := ask(t, h, template, l, in)
-					_, err := llm.ValidateOutput(template, []byte(text))
-					require.NoError(t, err, "%s: %s", template, text)
+					text, one := ask(t, h, name, l, in), find(t, name)
+					_, err := llm.ValidateOutput(one.Output(one.Steps[len(one.Steps)-1].ID), []byte(text))
+					require.NoError(t, err, "%s: %s", name, text)
 					require.Regexp(t, simulated, text)
 				}
-				readMatch(t, ask(t, h, berth.TemplateJobMatch, l, in))
+				readMatch(t, ask(t, h, "job_match", l, in))
 			})
 		}
 	}
@@ -290,26 +331,28 @@ func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 func TestRepair_AfterABrokenAnswer_ReturnsTheSameObject(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
-	messages, err := llm.Prompt(berth.TemplateJobSummary, berth.LocaleZH, input("", file(t, "posting-zh.txt")))
-	require.NoError(t, err)
+	messages := prompt(t, "job_summary", berth.LocaleZH, input("", file(t, "posting-zh.txt")))
 	first := askMessages(t, h, messages)
-	again := askMessages(t, h, append(messages, llm.RepairPrompt(berth.TemplateJobSummary, berth.LocaleZH, first[:50], "it broke off")))
+	one := find(t, "job_summary")
+	repair, err := llm.RepairPrompt(t.Context(), berth.LocaleZH, string(one.Steps[len(one.Steps)-1].Schema), first[:50], "it broke off")
+	require.NoError(t, err)
+	again := askMessages(t, h, append(messages, repair))
 	require.Equal(t, first, again)
 }
 
 func TestInterviewPrep_Examples_QuotesTheResume(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
-	for _, l := range llm.Locales() {
+	for _, l := range locales {
 		in := input(file(t, "resume-"+string(l)+".txt"), file(t, "posting-"+string(l)+".txt"))
-		text := ask(t, h, berth.TemplateInterviewPrep, l, in)
+		text := ask(t, h, "interview_prep", l, in)
 		require.Equal(t, 5, strings.Count("\n"+text, "\n## "))
 		parts := strings.Split("\n"+text, "\n## ")
 		require.Len(t, regexp.MustCompile(`(?m)^\d+\. .*”.*[?？]?$`).FindAllString(parts[2], -1), 10, "as many as the prompt asks for")
 		require.Len(t, regexp.MustCompile(`(?m)^\d+\. .*”.*[?？]?$`).FindAllString(parts[4], -1), 5)
 		require.NotEmpty(t, regexp.MustCompile(`(?m)^   - .*?“`).FindString(text))
 		for _, quote := range regexp.MustCompile(`(?m)^   - .*?“([^”]+)”`).FindAllStringSubmatch(text, -1) {
-			require.Contains(t, in.Variables[berth.VarResume], quote[1])
+			require.Contains(t, in.Variables["resume"], quote[1])
 		}
 		require.Len(t, simulated.FindAllString(text, -1), 1)
 	}

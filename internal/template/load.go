@@ -110,7 +110,11 @@ type loader struct {
 }
 
 func (l *loader) add(file string, line int, path []string, format string, args ...any) {
-	l.mistakes = append(l.mistakes, Mistake{shorten(file), line, shorten(fieldOf(path)), shorten(fmt.Sprintf(format, args...))})
+	l.addAt(file, line, 0, path, format, args...)
+}
+
+func (l *loader) addAt(file string, line, column int, path []string, format string, args ...any) {
+	l.mistakes = append(l.mistakes, Mistake{shorten(file), line, column, shorten(fieldOf(path)), shorten(fmt.Sprintf(format, args...))})
 }
 
 // maxShown bounds what a mistake quotes, in bytes.
@@ -133,7 +137,8 @@ func shorten(s string) string {
 
 // at reports a mistake in a field of a document.
 func (l *loader) at(d *document, path []string, format string, args ...any) {
-	l.add(d.file, yamlfile.Line(d.root, path)+d.offset, path, format, args...)
+	n := yamlfile.Find(d.root, path)
+	l.addAt(d.file, n.Line+d.offset, n.Column, path, format, args...)
 }
 
 // invalid reports a mistake in a field of the template.

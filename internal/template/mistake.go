@@ -13,6 +13,8 @@ type Mistake struct {
 	File string `json:"file"`
 	// Line is 0 where no line is meant.
 	Line int `json:"line,omitempty"`
+	// Column is 0 where the whole line is meant.
+	Column int `json:"column,omitempty"`
 	// Field is the path of a YAML value, such as steps[1].when; empty for other places.
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message"`

@@ -45,12 +45,23 @@ func (t *Template) Step(id string) (Step, bool) {
 // Mode is the form of the result: that of the last step.
 func (t *Template) Mode() berth.Mode { return t.Steps[len(t.Steps)-1].Mode }
 
-// Locale returns the language of the prompts for a task in a language: the same, the same without script or region, or the preferred one.
+// FirstStage returns the stage in which a step starts: that of the last step is the first that the template declares, that of another one
+// has its name.
+func (t *Template) FirstStage(step berth.StepName) berth.Stage {
+	switch last := t.Steps[len(t.Steps)-1].ID; {
+	case string(step) != last:
+		return berth.Stage(step)
+	case len(t.Stages) > 0:
+		return t.Stages[0].ID
+	default:
+		return berth.StageAnswer
+	}
+}
+
+// Locale returns the language of the prompts for a task in a language: the nearest, or the preferred one.
 func (t *Template) Locale(wanted berth.Locale) berth.Locale {
-	for try := string(wanted); try != ""; try = try[:max(strings.LastIndexByte(try, '-'), 0)] {
-		if slices.Contains(t.Locales, berth.Locale(try)) {
-			return berth.Locale(try)
-		}
+	if l, ok := berth.NearestLocale(t.Locales, wanted); ok {
+		return l
 	}
 	return t.Locales[0]
 }
@@ -169,6 +180,11 @@ type PlanStep struct {
 	Timeout         Duration         `json:"timeout,omitzero"`
 }
 
+// Plan returns what the run of a task needs to know of the step.
+func (s Step) Plan() PlanStep {
+	return PlanStep{s.ID, s.Mode, s.Models, s.Into, s.Status, s.MaxOutputTokens, s.Timeout}
+}
+
 // Plan returns the steps of a task with these variables.
 func (t *Template) Plan(given map[string]berth.VariableKind) []PlanStep {
 	var plan []PlanStep
@@ -176,7 +192,7 @@ func (t *Template) Plan(given map[string]berth.VariableKind) []PlanStep {
 		if len(s.When) > 0 && !slices.ContainsFunc(s.When, func(name string) bool { return given[name] != "" }) {
 			continue
 		}
-		plan = append(plan, PlanStep{s.ID, s.Mode, s.Models, s.Into, s.Status, s.MaxOutputTokens, s.Timeout})
+		plan = append(plan, s.Plan())
 	}
 	return plan
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -25,18 +24,15 @@ func (t *Text) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*map[berth.Locale]string)(t))
 }
 
-// In returns the text in a language, else in the next best: without script or region, English, any.
+// In returns the text in a language, else in the nearest one, English, or any.
 func (t Text) In(l berth.Locale) string {
-	for try := string(l); try != ""; {
-		if s, ok := t[berth.Locale(try)]; ok {
-			return s
+	known := slices.Sorted(maps.Keys(t))
+	for _, try := range []berth.Locale{l, berth.LocaleEN} {
+		if nearest, ok := berth.NearestLocale(known, try); ok {
+			return t[nearest]
 		}
-		try = try[:max(strings.LastIndexByte(try, '-'), 0)]
 	}
-	if s, ok := t[berth.LocaleEN]; ok {
-		return s
-	}
-	for _, l := range slices.Sorted(maps.Keys(t)) {
+	for _, l := range known {
 		return t[l]
 	}
 	return ""

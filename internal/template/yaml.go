@@ -91,10 +91,10 @@ func (l *loader) checkYAML(d *document, n *yaml.Node, path []string, depth int, 
 	}
 	switch {
 	case depth > maxYAMLDepth:
-		l.add(d.file, n.Line+d.offset, path[:3], "is nested more than %d deep", maxYAMLDepth)
+		l.addAt(d.file, n.Line+d.offset, n.Column, path[:3], "is nested more than %d deep", maxYAMLDepth)
 		return false
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		l.add(d.file, n.Line+d.offset, path, "anchors (&) and aliases (*) are not supported: write the value")
+		l.addAt(d.file, n.Line+d.offset, n.Column, path, "anchors (&) and aliases (*) are not supported: write the value")
 		return false
 	}
 	ok := true
@@ -107,11 +107,11 @@ func (l *loader) checkYAML(d *document, n *yaml.Node, path []string, depth int, 
 			first, again := lines[key.Value]
 			switch {
 			case key.Kind != yaml.ScalarNode || key.Anchor != "":
-				l.add(d.file, key.Line+d.offset, path, "the name of a field must be a word")
+				l.addAt(d.file, key.Line+d.offset, key.Column, path, "the name of a field must be a word")
 				ok = false
 				continue
 			case again:
-				l.add(d.file, key.Line+d.offset, inner, "is written twice, first in line %d", first+d.offset)
+				l.addAt(d.file, key.Line+d.offset, key.Column, inner, "is written twice, first in line %d", first+d.offset)
 				ok = false
 			}
 			lines[key.Value] = key.Line
