@@ -19,6 +19,7 @@ import (
 
 	"berth"
 	"berth/internal/redisconn"
+	"berth/internal/template"
 )
 
 // problemType is the media type of every error body (RFC 9457).
@@ -99,7 +100,10 @@ func describe(err error) *Problem {
 	var e *berth.Error
 	var he *echo.HTTPError
 	var sub *refusedSubmission
+	var mistakes template.Mistakes
 	switch {
+	case errors.As(err, &mistakes):
+		return mistaken(mistakes)
 	case errors.As(err, &sub):
 		c := sub.problem
 		return &c

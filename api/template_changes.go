@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -12,19 +13,19 @@ import (
 	"berth/internal/template"
 )
 
-// templatePath is the name of a template in a path. Its form is that of template.Load.
-type templatePath struct {
+// TemplatePath is the name of a template in a path. Its form is that of template.Load.
+type TemplatePath struct {
 	Name berth.Template `path:"name" maxLength:"64" pattern:"^[a-z][a-z0-9]*([_-][a-z0-9]+)*$" doc:"Name of the template"`
 }
 
 type putTemplateInput struct {
-	templatePath
+	TemplatePath
 
 	Body client.TemplateFiles
 }
 
 type activateTemplateInput struct {
-	templatePath
+	TemplatePath
 
 	Body activateTemplateBody
 }
@@ -34,14 +35,14 @@ type activateTemplateBody struct {
 }
 
 type templateVersionsInput struct {
-	templatePath
+	TemplatePath
 
 	Limit int `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	CursorParam
 }
 
 type templateVersionInput struct {
-	templatePath
+	TemplatePath
 
 	Version string `path:"version" maxLength:"64"`
 }
@@ -69,7 +70,7 @@ func (s *server) templateChangeRoutes() {
 		"Accepted tasks keep their version. A template of a binary or directory stays deleted, too, until a version is stored or activated here."))
 }
 
-func (s *server) getTemplate(ctx context.Context, in *templatePath) (*client.TemplateState, error) {
+func (s *server) getTemplate(ctx context.Context, in *TemplatePath) (*client.TemplateState, error) {
 	if err := s.Templates.Refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -94,9 +95,6 @@ func (s *server) getTemplate(ctx context.Context, in *templatePath) (*client.Tem
 
 func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client.AppliedTemplate, error) {
 	t, err := template.Load(in.Name, in.Body.Files)
-	if mistakes := (template.Mistakes)(nil); errors.As(err, &mistakes) {
-		return nil, mistaken(in.Name, mistakes)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +114,11 @@ func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client
 	return out, nil
 }
 
-// mistaken lists the mistakes of a template.
-func mistaken(name berth.Template, mistakes template.Mistakes) *Problem {
+// mistaken returns the problem of files with mistakes.
+func mistaken(mistakes template.Mistakes) *Problem {
 	p := &Problem{Status: http.StatusBadRequest, Code: berth.CodeInvalid, Field: "files", Detail: mistakes[0].Error()}
 	if n := len(mistakes); n > 1 {
-		p.Detail = berth.Errorf(berth.CodeInvalid, "%s has %d mistakes, see errors", name, n).Message
+		p.Detail = fmt.Sprintf("the template has %d mistakes, which errors lists", n)
 	}
 	for _, m := range mistakes {
 		p.Errors = append(p.Errors, FieldError{Field: m.Field, Message: m.Message, File: m.File, Line: m.Line, Column: m.Column})
@@ -187,10 +185,10 @@ func (s *server) activateTemplate(ctx context.Context, in *activateTemplateInput
 		return nil, err
 	}
 	s.templateChanged(ctx, "template activated", in.Name, in.Body.Version)
-	return s.getTemplate(ctx, &in.templatePath)
+	return s.getTemplate(ctx, &in.TemplatePath)
 }
 
-func (s *server) deleteTemplate(ctx context.Context, in *templatePath) (*struct{}, error) {
+func (s *server) deleteTemplate(ctx context.Context, in *TemplatePath) (*struct{}, error) {
 	if err := s.Ledger.DeleteTemplate(ctx, in.Name, callOf(ctx).user.UserID); err != nil {
 		return nil, err
 	}

@@ -100,14 +100,12 @@ func templateOf(ctx context.Context, api *client.Client, name berth.Template) (c
 	if err != nil {
 		return client.Template{}, err
 	}
-	names := make([]berth.Template, len(all))
-	for i, t := range all {
+	for _, t := range all {
 		if t.Name == name {
 			return t, nil
 		}
-		names[i] = t.Name
 	}
-	return client.Template{}, setting.Wrong(fmt.Errorf("template %q not found: use one of %s", name, join(names)))
+	return client.Template{}, setting.Wrong(fmt.Errorf("template %q not found: use one of %s", name, join(namesOf(all))))
 }
 
 // setVariable sets a variable as --var states it, and uploads its file.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,22 +14,29 @@ import (
 	"text/tabwriter"
 
 	"berth"
+	"berth/internal/agent"
 	"berth/internal/setting"
 	"berth/internal/template"
 	"berth/templates"
 )
 
 type templateCommands struct {
-	List     templateList     `cmd:"" help:"List the built-in templates, or those of a directory."`
+	List     templateList     `cmd:"" help:"List the built-in templates, those of a directory or those of the server."`
 	Show     templateShow     `cmd:"" help:"Show the variables, steps and models of a template."`
 	Validate templateValidate `cmd:"" help:"Check templates, and print each mistake with its file, line and field."`
 	Render   templateRender   `cmd:"" help:"Print the messages that a step sends to its model."`
 	Export   templateExport   `cmd:"" help:"Write the files of a template to a directory, to start from."`
+	Apply    templateApply    `cmd:"" help:"Store templates on the server, and let new tasks use them."`
+	Versions templateVersions `cmd:"" help:"List the versions of a template on the server, newest first."`
+	Activate templateActivate `cmd:"" help:"Let new tasks use a stored version of a template."`
+	Delete   templateDelete   `cmd:"" help:"Refuse new tasks of a template. Accepted tasks keep their version."`
 }
 
 // templateSource is where the templates of a command are.
 type templateSource struct {
-	Dir string `help:"Use the templates of this directory, or this prompt file, instead of the built-in ones." type:"existingpath"`
+	Dir    string       `help:"Use the templates of this directory, or this prompt file, instead of the built-in ones." type:"existingpath" xor:"source"`
+	Server bool         `help:"Use the active templates of the server instead of the built-in ones." xor:"source"`
+	API    agent.Server `embed:""`
 }
 
 func (s templateSource) tree() (template.Tree, error) {
@@ -39,7 +47,14 @@ func (s templateSource) tree() (template.Tree, error) {
 }
 
 // find returns a template. Mistakes of others do not matter.
-func (s templateSource) find(name berth.Template) (*template.Template, error) {
+func (s templateSource) find(ctx context.Context, name berth.Template) (*template.Template, error) {
+	if s.Server {
+		api, err := s.API.ProvideClient()
+		if err != nil {
+			return nil, err
+		}
+		return activeTemplate(ctx, api, name)
+	}
 	tree, err := s.tree()
 	if err != nil {
 		return nil, err
@@ -114,21 +129,42 @@ type templateList struct {
 }
 
 // Run prints the templates as a table.
-func (c *templateList) Run() error { return c.run(os.Stdout) }
+func (c *templateList) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
 
-func (c *templateList) run(out io.Writer) error {
+func (c *templateList) run(ctx context.Context, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION")
+	row := func(name berth.Template, title string, mode berth.Mode, credits int64, locales []berth.Locale, steps []string, version string) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\n", name, named(title), mode, credits, join(locales), strings.Join(steps, ","), version)
+	}
+	if c.Server {
+		api, err := c.API.ProvideClient()
+		if err != nil {
+			return err
+		}
+		all, err := api.Templates(ctx)
+		if err != nil {
+			return err
+		}
+		for _, t := range all {
+			var steps []string
+			for _, s := range t.Steps {
+				steps = append(steps, string(s.ID))
+			}
+			row(t.Name, template.Text(t.Title).In(berth.LocaleEN), t.Mode, t.Credits, t.Locales, steps, t.Version)
+		}
+		return w.Flush()
+	}
 	tree, err := c.tree()
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION")
 	for _, t := range tree.Templates {
-		steps := make([]string, len(t.Steps))
-		for i, s := range t.Steps {
-			steps[i] = s.ID
+		var steps []string
+		for _, s := range t.Steps {
+			steps = append(steps, s.ID)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\n", t.Name, named(t.Title.In(berth.LocaleEN)), t.Mode(), t.Credits, join(t.Locales), strings.Join(steps, ","), t.Version)
+		row(t.Name, t.Title.In(berth.LocaleEN), t.Mode(), t.Credits, t.Locales, steps, t.Version)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -167,10 +203,10 @@ type templateShow struct {
 }
 
 // Run prints the template.
-func (c *templateShow) Run() error { return c.run(os.Stdout) }
+func (c *templateShow) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
 
-func (c *templateShow) run(out io.Writer) error {
-	t, err := c.find(c.Name)
+func (c *templateShow) run(ctx context.Context, out io.Writer) error {
+	t, err := c.find(ctx, c.Name)
 	if err != nil {
 		return err
 	}
@@ -281,10 +317,10 @@ type templateExport struct {
 var editorSchema = regexp.MustCompile(`\$schema=\S*template\.schema\.json`)
 
 // Run writes the files, none of which may exist.
-func (c *templateExport) Run() error { return c.run(os.Stdout) }
+func (c *templateExport) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
 
-func (c *templateExport) run(out io.Writer) error {
-	t, err := c.find(c.Name)
+func (c *templateExport) run(ctx context.Context, out io.Writer) error {
+	t, err := c.find(ctx, c.Name)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ type templateRender struct {
 func (c *templateRender) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
 
 func (c *templateRender) run(ctx context.Context, out io.Writer) error {
-	t, err := c.find(c.Name)
+	t, err := c.find(ctx, c.Name)
 	if err != nil {
 		return err
 	}

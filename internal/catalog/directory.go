@@ -8,9 +8,11 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +39,26 @@ func ReadDirectory(dir string) (tree template.Tree, err error) {
 		return nil
 	})
 	return tree, err
+}
+
+// Own returns what a process has without a database: the templates of the binary and of a directory, which precede; "" for none.
+func Own(dir string) (template.Tree, error) {
+	own := template.Builtin()
+	if dir == "" {
+		return own, nil
+	}
+	tree, err := ReadDirectory(dir)
+	if err != nil {
+		return own, err
+	}
+	own.Templates = slices.DeleteFunc(own.Templates, func(t *template.Template) bool { return tree.Paths[t.Name] != "" })
+	own.Templates = append(own.Templates, tree.Templates...)
+	maps.Copy(own.Paths, tree.Paths)
+	for _, m := range tree.Mistakes {
+		m.File = filepath.Join(dir, m.File)
+		own.Mistakes = append(own.Mistakes, m)
+	}
+	return own, nil
 }
 
 func inDirectory(dir string, use func(fs.FS) error) (err error) {

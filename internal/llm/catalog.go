@@ -1,7 +1,6 @@
 package llm
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -106,7 +105,7 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 func (c *Catalog) Plan(t *template.Template, tier berth.Tier, given map[string]berth.VariableKind) ([]berth.Step, error) {
 	var steps []berth.Step
 	for _, s := range t.Plan(given) {
-		model, err := c.modelOf(t.Name, s, tier)
+		model, _, err := c.modelOf(t.Name, s, tier)
 		if err != nil {
 			return nil, err
 		}
@@ -115,25 +114,6 @@ func (c *Catalog) Plan(t *template.Template, tier berth.Tier, given map[string]b
 		})
 	}
 	return steps, nil
-}
-
-// modelOf returns the model of a step: that of its own route or of its template's, else the one that the template names, if the routing file
-// has it, else that of the default route. A step that shows an image needs a model that can see: its template's route is for the others.
-func (c *Catalog) modelOf(name berth.Template, s template.PlanStep, tier berth.Tier) (string, error) {
-	own, fallback := c.cfg.Routes[string(name)], c.cfg.Routes[defaultRoute]
-	if s.Mode == berth.ModeVision {
-		own, fallback = Route{}, c.cfg.Routes[visionRoute]
-	}
-	want := named(s, tier)
-	if _, ok := c.cfg.Models[want]; !ok {
-		want = ""
-	}
-	model := cmp.Or(c.cfg.Routes[string(name)+"."+s.ID].model(tier), own.model(tier), want, fallback.model(tier))
-	if model == "" {
-		return "", berth.Errorf(berth.CodeUnavailable, "no model for step %s of %s in the %s tier: the operator has to add %s.%s to the routes of the routing file",
-			s.ID, name, tier, name, s.ID)
-	}
-	return model, nil
 }
 
 // Price returns what a task of a template costs in credits, 0 in the free tier.
@@ -153,7 +133,7 @@ func (c *Catalog) TaskQueues(templates []*template.Template) []string {
 	for _, t := range templates {
 		for _, s := range t.Steps {
 			for _, tier := range tiers {
-				if model, err := c.modelOf(t.Name, s.Plan(), tier); err == nil {
+				if model, _, err := c.modelOf(t.Name, s.Plan(), tier); err == nil {
 					set[berth.TaskQueue(berth.QueueFor(tier, s.Mode), model)] = true
 				}
 			}
