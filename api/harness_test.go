@@ -308,14 +308,14 @@ func (h *harness) task(user, id string, steps ...berth.Step) berth.Task {
 	h.t.Helper()
 	if len(steps) == 0 {
 		steps = []berth.Step{
-			{Name: berth.StepSummary, Template: berth.TemplateJobSummary, Mode: berth.ModeBatch, Queue: "q_paid_batch", Model: "deepseek-chat"},
-			{Name: berth.StepMatch, Template: berth.TemplateJobMatch, Mode: berth.ModeStream, Queue: "q_paid_stream", Model: "deepseek-reasoner"},
+			{Name: "summary", Mode: berth.ModeBatch, Queue: "q_paid_batch", Model: "deepseek-chat"},
+			{Name: "match", Mode: berth.ModeStream, Queue: "q_paid_stream", Model: "deepseek-reasoner"},
 		}
 	}
 	t, _, err := h.ledger.CreateTask(h.t.Context(), berth.Task{
 		TaskPlan: berth.TaskPlan{
 			TaskRequest: berth.TaskRequest{
-				ID: id, ServiceID: "svc", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+				ID: id, ServiceID: "svc", Template: "job_match", Locale: berth.LocaleEN, Tier: berth.TierPaid,
 				Variables: map[string]string{}, RequestID: "r1",
 			},
 			UserID: user, Steps: steps,

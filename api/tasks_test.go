@@ -504,18 +504,18 @@ func TestGetTask_EachStatus_ResultOrError(t *testing.T) {
 func TestGetTask_LaterStep_ShorterPollInterval(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	ocr := berth.Step{Name: berth.StepOCR, Mode: berth.ModeVision, Queue: "q_paid_vision", Model: "v"}
+	ocr := berth.Step{Name: "ocr", Mode: berth.ModeVision, Queue: "q_paid_vision", Model: "v"}
 	task := h.task("alice", "t1", append([]berth.Step{ocr}, h.task("alice", "t0").Steps...)...)
 	poll := func() any {
 		return h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)["pollAfterMs"]
 	}
 	got := []any{poll()}
-	for i, status := range []berth.TaskStatus{berth.TaskOCRPending, berth.TaskSummaryPending} {
+	for i, status := range []berth.TaskStatus{"OCR_PENDING", "SUMMARY_PENDING"} {
 		a, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), i, status)
 		require.NoError(t, err)
 		_, err = h.ledger.FinishStep(t.Context(), ledger.StepResult{
 			ModelCall:  ledger.ModelCall{UserID: "alice", TaskID: "t1", Step: i, Name: task.Steps[i].Name, Fence: a.Fence},
-			NextStatus: berth.TaskMatchPending,
+			NextStatus: "MATCH_PENDING",
 			Output:     berth.Asset{UserID: "alice", Kind: berth.AssetResult, MediaType: "text/plain", Content: []byte("x")},
 		})
 		require.NoError(t, err)
@@ -724,7 +724,7 @@ func TestSubmitTask_AcceptanceNotEnded_ReplayWaitsForIt(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, h.submit("t1").status, "whether it is accepted is not known")
 	h.starter.down.Store(false)
 	require.Equal(t, http.StatusOK, h.submit("t1").status)
-	_, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), 0, berth.TaskSummaryPending)
+	_, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), 0, "SUMMARY_PENDING")
 	require.NoError(t, err)
 	h.starter.down.Store(true)
 	require.Equal(t, http.StatusOK, h.submit("t1").status, "its first step has begun")

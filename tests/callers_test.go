@@ -38,7 +38,7 @@ func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string
 	image, err := c.Upload(tb.Context(), picture, example(tb, picture))
 	require.NoError(tb, err)
 	acc, err := c.Submit(tb.Context(), client.Submission{
-		TaskID: cmp.Or(id, berth.NewID("t")), ServiceID: "career", Template: berth.TemplateJobMatch, Locale: locale,
+		TaskID: cmp.Or(id, berth.NewID("t")), ServiceID: "career", Template: "job_match", Locale: locale,
 		Variables: map[string]any{
 			"jobImage": client.AssetRef(image),
 			"resume":   string(example(tb, "resume-"+string(locale)+".txt")),

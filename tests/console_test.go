@@ -80,7 +80,7 @@ func (b *tab) watchAndCancel(s *stack, early *hold) {
 	b.visit(s, "/tasks")
 	b.await("the operator's task", `document.querySelector('.rows tbody tr')?.textContent.includes('olga')`)
 	acc, err := s.user("carol").Submit(b.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 		Variables: map[string]any{"resume": string(example(b.TB, "resume-en.txt")), "jobText": string(example(b.TB, "posting-en.txt"))},
 	}, "")
 	require.NoError(b, err)

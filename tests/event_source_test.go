@@ -34,7 +34,7 @@ func TestGuide_EventSource_ResumesAfterTicketExpired(t *testing.T) {
 	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, holds) })
 	c := s.user(user)
 	acc, err := c.Submit(t.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 		Variables: map[string]any{"resume": string(example(t, "resume-en.txt")), "jobText": string(example(t, "posting-en.txt"))},
 	}, "")
 	require.NoError(t, err)

@@ -36,11 +36,11 @@ func TestPage_TaskInList_IsFoundShownAndSubmittedAgain(t *testing.T) { // T30
 		require.NoError(t, err)
 		return acc.TaskID
 	}
-	first := submit(client.Submission{Template: berth.TemplateJobMatch, Variables: map[string]any{
+	first := submit(client.Submission{Template: "job_match", Variables: map[string]any{
 		"resume": upload("Lebenslauf 简历.txt", "resume-en.txt"), "jobImage": upload("posting.png", "posting-en.png"), "notes": notes,
 	}})
-	submit(client.Submission{Template: berth.TemplateJobSummary, Title: "港湾系统：后端工程师", Variables: map[string]any{"jobText": string(example(t, "posting-zh.txt"))}})
-	submit(client.Submission{Template: berth.TemplateJobSummary, Variables: map[string]any{"jobText": string(example(t, "posting-en.txt"))}})
+	submit(client.Submission{Template: "job_summary", Title: "港湾系统：后端工程师", Variables: map[string]any{"jobText": string(example(t, "posting-zh.txt"))}})
+	submit(client.Submission{Template: "job_summary", Variables: map[string]any{"jobText": string(example(t, "posting-en.txt"))}})
 
 	t.Run("the list is searched", func(t *testing.T) { b.with(t).findTasks(first) })
 	t.Run("the task shows what was submitted", func(t *testing.T) { b.with(t).seeSubmitted(s, user, first, notes) })

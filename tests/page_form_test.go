@@ -77,7 +77,7 @@ func refuseLargeText(s *stack, b *tab) {
 	b.await("the refusal of a byte", `document.querySelector('#field-jobText-error').textContent.includes('200,001 字节')`)
 	b.shoot("form-above-zh")
 	_, err := s.user("large").Submit(b.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Variables: map[string]any{"jobText": strings.Repeat("x", maxText+1)},
+		ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, Variables: map[string]any{"jobText": strings.Repeat("x", maxText+1)},
 	}, "")
 	require.ErrorContains(b, err, "exceeds the limit", "the API has the limit of the page")
 
@@ -246,7 +246,7 @@ func countDown(s *stack, b *tab) {
 	u := s.user("hasty")
 	for i := range 3 {
 		_, err := u.Submit(b.Context(), client.Submission{
-			ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Variables: map[string]any{"jobText": fmt.Sprintf("A baker, number %d.", i)},
+			ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, Variables: map[string]any{"jobText": fmt.Sprintf("A baker, number %d.", i)},
 		}, "")
 		require.NoError(b, err)
 	}

@@ -45,7 +45,7 @@ func TestPage_TwelveTabs_AllAreServedAndMissNothing(t *testing.T) {
 	c := s.user("olga")
 	submit := func() (id, path string) {
 		acc, err := c.Submit(t.Context(), client.Submission{
-			ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+			ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 			Variables: map[string]any{"resume": string(example(t, "resume-en.txt")), "jobText": string(example(t, "posting-en.txt"))},
 		}, berth.NewID(""))
 		require.NoError(t, err)

@@ -165,7 +165,7 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	}
 	tags := `document.querySelectorAll('main :is(script, img, iframe, object, embed, a[href^="javascript:" i], .prose svg)').length`
 
-	id := submit(berth.TemplateJobMatch, map[string]any{"resume": resume, "jobText": posting})
+	id := submit("job_match", map[string]any{"resume": resume, "jobText": posting})
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
 	last.wait(t)
 	b.await("the forged events as text", `document.querySelector('.prose')?.textContent.includes(%s)`, hostileEnd)
@@ -183,7 +183,7 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	require.Zero(t, ask[int](b, tags))
 	b.shoot("hostile-match")
 
-	id = submit(berth.TemplateResumeSummary, map[string]any{"resume": resume})
+	id = submit("resume_summary", map[string]any{"resume": resume})
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
 	b.await("the summary of the résumé", `document.querySelector('.task .status.completed') !== null && document.querySelector('.reading')?.textContent.includes(%s)`, hostileSign)
 	require.Zero(t, ask[int](b, tags))

@@ -46,7 +46,7 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 			for i := range tasks {
 				s.eventually("a task to be accepted", func() bool { // 503 while a busy machine's database does not reply within a second
 					acc, err := u.Submit(t.Context(), client.Submission{
-						ServiceID: "career", Template: berth.TemplateJobSummary, Locale: c.locale,
+						ServiceID: "career", Template: "job_summary", Locale: c.locale,
 						Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d.", i)},
 					}, "")
 					if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == berth.CodeUnavailable {

@@ -56,7 +56,7 @@ type hostileCase struct {
 func hostileCases() map[string]hostileCase {
 	const sse = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 	shared := func(misbehave func(net.Conn), code berth.Code, text string) hostileCase {
-		c := hostileCase{template: berth.TemplateInterviewPrep, misbehave: misbehave, code: code, text: text, calls: 1, rejected: code}
+		c := hostileCase{template: "interview_prep", misbehave: misbehave, code: code, text: text, calls: 1, rejected: code}
 		if code == "" {
 			c.finish, c.bought = "stop", 1
 		}
@@ -102,26 +102,26 @@ func hostileCases() map[string]hostileCase {
 		}
 	}
 	return map[string]hostileCase{
-		"429 with Retry-After": recovers(berth.TemplateDetailedResumeSummary, 1, 12,
+		"429 with Retry-After": recovers("detailed_resume_summary", 1, 12,
 			write("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")),
-		"stall": recovers(berth.TemplateJobMatch, 0, 2, func(c net.Conn) {
+		"stall": recovers("job_match", 0, 2, func(c net.Conn) {
 			write(sse, delta("The first ", ""), delta("words ", ""))(c)
 			_, _ = io.Copy(io.Discard, c) // until berth closes it
 		}),
-		"cut":     recovers(berth.TemplateJobMatch, 1, 2, write(sse, delta("The first ", ""), delta("words ", "")[:20])),
-		"garbage": recovers(berth.TemplateResumeCustomize, 1, 2, write(sse, "\x00\xff\xfe{{{\r\n\r\ndata: \x1b[31m]]\n\n\x00")),
-		"slow headers": recovers(berth.TemplateResumeSummary, 1, 2, func(c net.Conn) {
+		"cut":     recovers("job_match", 1, 2, write(sse, delta("The first ", ""), delta("words ", "")[:20])),
+		"garbage": recovers("resume_customize", 1, 2, write(sse, "\x00\xff\xfe{{{\r\n\r\ndata: \x1b[31m]]\n\n\x00")),
+		"slow headers": recovers("resume_summary", 1, 2, func(c net.Conn) {
 			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n")
 			for err == nil {
 				<-time.After(100 * time.Millisecond) // the pace of the provider
 				_, err = io.WriteString(c, "X-Slow: 1\r\n")
 			}
 		}),
-		"wrong content length": recovers(berth.TemplateDetailedResumeSummary, 0, 2, write(
+		"wrong content length": recovers("detailed_resume_summary", 0, 2, write(
 			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 150\r\nConnection: close\r\n\r\n",
 			delta("{", ""), delta("}", "stop"))),
-		"connection refused": unreachable(berth.TemplateResumeCustomize, "refused"),
-		"blackholed":         unreachable(berth.TemplateResumeSummary, "blackholed"),
+		"connection refused": unreachable("resume_customize", "refused"),
+		"blackholed":         unreachable("resume_summary", "blackholed"),
 
 		"context too long":                 failing(status("400 Bad Request", tooLong), berth.CodeProviderRejected, 1, 0, "shorten them"),
 		"context too long within a stream": failing(write(sse, "data: "+tooLong+"\n\ndata: [DONE]\n\n"), berth.CodeProviderRejected, 1, 0, "shorten them"),
@@ -291,7 +291,7 @@ func (p *hostileProvider) routing(t *testing.T, host int, providers map[string]s
 		fmt.Fprintf(&b, "  %s: {baseURL: %q, keySetting: HOSTILE_API_KEY, keyOptional: true}\n", name, url+"/v1")
 	}
 	fmt.Fprintf(&b, "models:\n  calm-%d: {provider: simulator}\n  shared-%d: {provider: hostile, cap: 8}\n", host, host)
-	models := map[berth.Template]string{berth.TemplateInterviewPrep: fmt.Sprintf("shared-%d", host)}
+	models := map[berth.Template]string{"interview_prep": fmt.Sprintf("shared-%d", host)}
 	for i, name := range p.names() {
 		c := p.cases[name]
 		if c.host != host || c.provider == "" {
@@ -419,7 +419,7 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 	}
 	before := credits()
 	variables := map[string]any{"resume": p.caseMark(name) + "\n" + string(example(t, "resume-en.txt"))}
-	if slices.ContainsFunc(c.template.Spec().Variables, func(v berth.Variable) bool { return v.Name == berth.VarJobText }) {
+	if slices.ContainsFunc(c.template.Spec().Variables, func(v berth.Variable) bool { return v.Name == "jobText" }) {
 		variables["jobText"] = string(example(t, "posting-en.txt"))
 	}
 	acc, err := u.Submit(t.Context(), client.Submission{

@@ -60,7 +60,7 @@ func TestCLI_TaskList_ShowsFilteredTasks(t *testing.T) {
 		require.Equal(t, berth.EventDone, watch(t, c, id, nil).last.Type)
 	}
 	_, err := c.Submit(t.Context(), client.Submission{
-		TaskID: "summary", ServiceID: "career", Template: berth.TemplateJobSummary, Variables: map[string]any{"jobText": "We need a cook."},
+		TaskID: "summary", ServiceID: "career", Template: "job_summary", Variables: map[string]any{"jobText": "We need a cook."},
 	}, "")
 	require.NoError(t, err)
 	list := s.runCLI(true, "task", "list")

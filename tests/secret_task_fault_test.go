@@ -97,7 +97,7 @@ func TestSecrets_OfProviders_AppearInNoTaskOrWorkflow(t *testing.T) { // FI1
 		for _, tmpl := range submittable {
 			variables := map[string]any{}
 			for _, v := range tmpl.Spec().Variables {
-				if v.Name == berth.VarResume || v.Name == berth.VarJobText {
+				if v.Name == "resume" || v.Name == "jobText" {
 					variables[v.Name] = "harpooner"
 				}
 			}

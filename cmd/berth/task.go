@@ -48,13 +48,15 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 	if err != nil {
 		return err
 	}
-	t, err := templateOf(ctx, api, sub.Template)
-	if err != nil {
-		return err
-	}
-	for _, given := range c.Var {
-		if err := setVariable(ctx, api, t, &sub, given); err != nil {
+	if len(c.Var) > 0 {
+		t, err := templateOf(ctx, api, sub.Template)
+		if err != nil {
 			return err
+		}
+		for _, given := range c.Var {
+			if err := setVariable(ctx, api, t, &sub, given); err != nil {
+				return err
+			}
 		}
 	}
 	sub.Title = cmp.Or(c.Title, sub.Title)

@@ -119,16 +119,26 @@ func TestTaskList_TruncatedAnswer_IsMarked(t *testing.T) {
 	require.Regexp(t, "  后端工程师$", lines[2])
 }
 
+// fakeTemplates are what a server lists.
+var fakeTemplates = []client.Template{{Name: "triage", Variables: []client.TemplateVariable{
+	{Name: "report", Kind: "document", Group: "report"}, {Name: "screenshot", Kind: "image", Group: "report"}, {Name: "notes", Kind: "text"},
+}}}
+
+// G6: the variables are those of the server's template.
 func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T) {
 	t.Parallel()
 	sent := make(chan client.Submission, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/tasks" {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/v1/templates":
+			_ = json.NewEncoder(w).Encode(map[string]any{"templates": fakeTemplates})
+			return
+		case "/v1/tasks":
 			var s client.Submission
 			_ = json.NewDecoder(r.Body).Decode(&s)
 			sent <- s
 		}
-		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"assetId":"a","taskId":"t1"}`)
 	}))
 	defer srv.Close()
@@ -138,11 +148,13 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 		taskSubmit
 		variable, refused string
 	}{
-		"a résumé to summarise":           {taskSubmit{Template: berth.TemplateResumeSummary, Resume: image}, "image", ""},
-		"a posting":                       {taskSubmit{Template: berth.TemplateJobMatch, Job: image}, "jobImage", ""},
-		"a résumé to match":               {taskSubmit{Template: berth.TemplateJobMatch, Resume: image}, "", "--resume: job_match takes a text or document, not an image"},
-		"a detailed résumé":               {taskSubmit{Template: berth.TemplateJobMatch, Detailed: image}, "", "--detailed: job_match takes a text"},
-		"no variable, which the API says": {taskSubmit{Template: berth.TemplateJobSummary, Resume: image}, "resume", ""},
+		"an image":                  {taskSubmit{Template: "triage", Var: []string{"screenshot=@" + image}}, "screenshot", ""},
+		"an image in place of text": {taskSubmit{Template: "triage", Var: []string{"report=@" + image}}, "screenshot", ""},
+		"no alternative":            {taskSubmit{Template: "triage", Var: []string{"notes=@" + image}}, "", "--var notes: triage takes a text or document, which "},
+		"unknown":                   {taskSubmit{Template: "triage", Var: []string{"mood=@" + image}}, "", "--var mood: unknown variable; triage takes report, screenshot, notes"},
+		"not a pair":                {taskSubmit{Template: "triage", Var: []string{"notes"}}, "", "--var notes: write NAME=TEXT or NAME=@FILE"},
+		"no such file":              {taskSubmit{Template: "triage", Var: []string{"notes=@" + image + "x"}}, "", "no such file"},
+		"unknown template":          {taskSubmit{Template: "poem", Var: []string{"notes=x"}}, "", `template "poem" not found: use one of triage`},
 	} {
 		err := c.Run(t.Context(), client.New(srv.URL, "t"))
 		if c.refused != "" {
@@ -165,8 +177,10 @@ func TestTaskSubmit_FromTask_NewTaskWithItsInput(t *testing.T) { // T30
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case r.Method == http.MethodGet && r.URL.Path == "/v1/tasks/t0":
-			fmt.Fprint(w, `{"taskId":"t0","title":"Old","serviceId":"svc","template":"job_match","locale":"zh","tier":"paid",
-				"variables":{"resume":{"assetId":"r","kind":"text_asset"},"jobImage":{"assetId":"i","kind":"image_asset"}}}`)
+			fmt.Fprint(w, `{"taskId":"t0","title":"Old","serviceId":"svc","template":"triage","locale":"zh","tier":"paid",
+				"variables":{"notes":{"assetId":"r","kind":"text_asset"},"screenshot":{"assetId":"i","kind":"image_asset"}}}`)
+		case r.URL.Path == "/v1/templates":
+			_ = json.NewEncoder(w).Encode(map[string]any{"templates": fakeTemplates})
 		case r.URL.Path == "/v1/assets":
 			fmt.Fprint(w, `{"assetId":"new"}`)
 		default:
@@ -186,20 +200,20 @@ func TestTaskSubmit_FromTask_NewTaskWithItsInput(t *testing.T) { // T30
 		}
 		return v
 	}
-	resume, image := asset("r", berth.KindTextAsset), asset("i", berth.KindImageAsset)
+	notes, image := asset("r", berth.KindTextAsset), asset("i", berth.KindImageAsset)
 	keys := map[string]bool{}
 	for name, c := range map[string]struct {
 		taskSubmit
 		want client.Submission
 	}{
-		"as it was": {taskSubmit{}, client.Submission{Title: "Old", ServiceID: "svc", Template: "job_match", Locale: "zh", Variables: map[string]any{"resume": resume, "jobImage": image}}},
-		"with another posting, in place of its image": {
-			taskSubmit{Job: file, Notes: "n", Title: "New", Locale: "en", Service: "other"},
-			client.Submission{Title: "New", ServiceID: "other", Template: "job_match", Locale: "en", Variables: map[string]any{"resume": resume, "jobText": asset("new", ""), "notes": "n"}},
+		"as it was": {taskSubmit{}, client.Submission{Title: "Old", ServiceID: "svc", Template: "triage", Locale: "zh", Variables: map[string]any{"notes": notes, "screenshot": image}}},
+		"with another text, in place of its image": {
+			taskSubmit{Var: []string{"report=@" + file, "notes=n"}, Title: "New", Locale: "en", Service: "other"},
+			client.Submission{Title: "New", ServiceID: "other", Template: "triage", Locale: "en", Variables: map[string]any{"report": asset("new", ""), "notes": "n"}},
 		},
-		"with other notes":      {taskSubmit{Notes: "n"}, client.Submission{ServiceID: "svc", Template: "job_match", Locale: "zh", Variables: map[string]any{"resume": resume, "jobImage": image, "notes": "n"}}},
-		"with another template": {taskSubmit{Template: "interview_prep"}, client.Submission{Title: "Old", ServiceID: "svc", Template: "interview_prep", Locale: "zh", Variables: map[string]any{"resume": resume, "jobImage": image}}},
-		"with an id":            {taskSubmit{ID: "mine"}, client.Submission{TaskID: "mine", Title: "Old", ServiceID: "svc", Template: "job_match", Locale: "zh", Variables: map[string]any{"resume": resume, "jobImage": image}}},
+		"with other notes":      {taskSubmit{Var: []string{"notes=n"}}, client.Submission{ServiceID: "svc", Template: "triage", Locale: "zh", Variables: map[string]any{"screenshot": image, "notes": "n"}}},
+		"with another template": {taskSubmit{Template: "other"}, client.Submission{Title: "Old", ServiceID: "svc", Template: "other", Locale: "zh", Variables: map[string]any{"notes": notes, "screenshot": image}}},
+		"with an id":            {taskSubmit{ID: "mine"}, client.Submission{TaskID: "mine", Title: "Old", ServiceID: "svc", Template: "triage", Locale: "zh", Variables: map[string]any{"notes": notes, "screenshot": image}}},
 	} {
 		c.From = "t0"
 		require.NoError(t, c.Run(t.Context(), client.New(srv.URL, "t")), name)

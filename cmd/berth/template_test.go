@@ -13,7 +13,6 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
-	"berth"
 	"berth/internal/template"
 )
 
@@ -30,15 +29,15 @@ func templateRun(t *testing.T, args ...string) (string, error) {
 	var out bytes.Buffer
 	switch args[0] {
 	case "list":
-		err = cmd.Template.List.run(&out)
+		err = cmd.Template.List.run(t.Context(), &out)
 	case "show":
-		err = cmd.Template.Show.run(&out)
+		err = cmd.Template.Show.run(t.Context(), &out)
 	case "validate":
 		err = cmd.Template.Validate.run(&out)
 	case "render":
 		err = cmd.Template.Render.run(t.Context(), &out)
 	case "export":
-		err = cmd.Template.Export.run(&out)
+		err = cmd.Template.Export.run(t.Context(), &out)
 	default:
 		t.Fatal(parsed.Command())
 	}
@@ -165,8 +164,8 @@ func TestTemplateListShow_BuiltIn_StateWhatATaskNeeds(t *testing.T) { // G8
 	t.Parallel()
 	out, err := templateRun(t, "list")
 	require.NoError(t, err)
-	for _, name := range berth.Templates() {
-		require.Contains(t, out, string(name)+" ")
+	for _, one := range template.Builtin().Templates {
+		require.Contains(t, out, string(one.Name)+" ")
 	}
 	out, err = templateRun(t, "show", "job_match")
 	require.NoError(t, err)

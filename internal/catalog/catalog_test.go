@@ -36,7 +36,7 @@ func each(t *testing.T, f func(t *testing.T, l *ledger.Ledger)) {
 func open(t *testing.T, l *ledger.Ledger, source ledger.TemplateSource, templates ...*template.Template) *Catalog {
 	t.Helper()
 	c := New(l, slog.New(slog.DiscardHandler))
-	require.NoError(t, c.Offer(t.Context(), source, templates))
+	require.NoError(t, c.Offer(t.Context(), source, templates, false))
 	require.NoError(t, c.Refresh(t.Context()))
 	return c
 }
@@ -55,10 +55,10 @@ func TestCatalog_VersionActivated_OtherProcessesUseIt(t *testing.T) {
 		first, second := open(t, l, ledger.TemplateBuiltIn, one), open(t, l, ledger.TemplateBuiltIn, one)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { defer close(ended); second.Run(ctx) }()
+		go func() { defer close(ended); second.Run(ctx, func() {}) }()
 		defer func() { cancel(); <-ended }()
 
-		_, err := l.PutTemplate(t.Context(), ledger.TemplateVersion{Template: "a", Version: two.Version, Files: two.Files(), Source: ledger.TemplateAPI})
+		_, err := l.PutTemplate(t.Context(), ledger.TemplateVersion{Template: "a", Version: two.Version, Files: two.Files(), Source: ledger.TemplateAPI}, true)
 		require.NoError(t, err)
 		require.NoError(t, first.Refresh(t.Context()))
 		requireVersion(t, first, two)
@@ -98,7 +98,7 @@ func TestCatalog_VersionNotReadable_OthersRemain(t *testing.T) {
 		c := open(t, l, ledger.TemplateBuiltIn, load(t, "a", "one"), load(t, "b", "one"))
 		_, err := l.PutTemplate(t.Context(), ledger.TemplateVersion{
 			Template: "a", Version: "newer", Source: ledger.TemplateAPI, Files: map[string]string{"template.yaml": "title: T\nnewField: 1\n"},
-		})
+		}, true)
 		require.NoError(t, err)
 		require.NoError(t, c.Refresh(t.Context()))
 		_, err = c.Template("a")
@@ -116,7 +116,7 @@ func TestCatalog_ManyReadersOfAVersion_EachGetsIt(t *testing.T) {
 		var versions []*template.Template
 		for i := range 20 {
 			versions = append(versions, load(t, "a", fmt.Sprint("words", i)))
-			_, err := l.PutTemplate(t.Context(), ledger.TemplateVersion{Template: "a", Version: versions[i].Version, Files: versions[i].Files(), Source: ledger.TemplateAPI})
+			_, err := l.PutTemplate(t.Context(), ledger.TemplateVersion{Template: "a", Version: versions[i].Version, Files: versions[i].Files(), Source: ledger.TemplateAPI}, true)
 			require.NoError(t, err)
 		}
 		c := open(t, l, ledger.TemplateBuiltIn)

@@ -37,7 +37,7 @@ func TestOfferTemplates_ProcessesOfTwoReleases_NewestStaysActive(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		offer := func(want int, versions ...TemplateVersion) {
 			t.Helper()
-			added, err := l.OfferTemplates(t.Context(), versions)
+			added, err := l.OfferTemplates(t.Context(), versions, false)
 			require.NoError(t, err)
 			require.Equal(t, want, added)
 		}
@@ -71,7 +71,7 @@ func TestOfferTemplates_ManyProcessesAtOnce_EachVersionOnce(t *testing.T) {
 		added := make([]int, 8)
 		for i := range added {
 			g.Go(func() (err error) {
-				added[i], err = l.OfferTemplates(t.Context(), versions)
+				added[i], err = l.OfferTemplates(t.Context(), versions, false)
 				return err
 			})
 		}
@@ -97,7 +97,7 @@ func TestPutTemplate_Changes_AreCountedAndKept(t *testing.T) {
 		require.Zero(t, changes())
 		put := func(want bool, v TemplateVersion) {
 			t.Helper()
-			created, err := l.PutTemplate(t.Context(), v)
+			created, err := l.PutTemplate(t.Context(), v, true)
 			require.NoError(t, err)
 			require.Equal(t, want, created)
 		}
@@ -114,11 +114,11 @@ func TestPutTemplate_Changes_AreCountedAndKept(t *testing.T) {
 		require.Greater(t, changes(), second)
 		require.Equal(t, "v-1", active(t, l)["a"])
 
-		files, err := l.TemplateFiles(t.Context(), "a", "v-1")
+		stored, err := l.TemplateVersion(t.Context(), "a", "v-1")
 		require.NoError(t, err)
-		require.Equal(t, map[string]string{"template.yaml": "1"}, files)
+		require.Equal(t, map[string]string{"template.yaml": "1"}, stored.Files)
 		for _, id := range [][2]string{{"a", "v-3"}, {"b", "v-1"}, {"a", ""}, {"a\x00", "v-1"}} {
-			_, err = l.TemplateFiles(t.Context(), berth.Template(id[0]), id[1])
+			_, err = l.TemplateVersion(t.Context(), berth.Template(id[0]), id[1])
 			requireCode(t, berth.CodeNotFound, err)
 			requireCode(t, berth.CodeNotFound, l.ActivateTemplate(t.Context(), berth.Template(id[0]), id[1], "olga"))
 		}
@@ -138,7 +138,7 @@ func TestPutTemplate_Changes_AreCountedAndKept(t *testing.T) {
 func TestExpiries_TemplateVersions_KeptWhileUsed(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		for _, content := range []string{"1", "2", "3"} {
-			_, err := l.PutTemplate(t.Context(), version("a", content))
+			_, err := l.PutTemplate(t.Context(), version("a", content), true)
 			require.NoError(t, err)
 		}
 		task := chain()

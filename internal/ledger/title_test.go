@@ -134,7 +134,7 @@ func TestErase_TaskOrAsset_TitleIsErasedToo(t *testing.T) { // T30; B11
 		given, err := l.PutAsset(t.Context(), berth.Asset{UserID: "alice", Kind: berth.AssetTitle, Content: []byte("A given title")})
 		require.NoError(t, err)
 		three.TitleAsset = given.ID
-		variables := map[string]string{berth.VarNotes: text.ID}
+		variables := map[string]string{"notes": text.ID}
 		one, two, three = lived(t, l, one, variables), lived(t, l, two, variables), lived(t, l, three, variables)
 		title := func(task berth.Task) (title, key string) {
 			require.NoError(t, l.read.QueryRowContext(t.Context(), `SELECT title, title_key FROM tasks WHERE id = $1`, task.ID).Scan(&title, &key))
@@ -160,7 +160,7 @@ func TestErase_TaskOrAsset_TitleIsErasedToo(t *testing.T) { // T30; B11
 
 		open := chain()
 		again := put(t, l, "alice", "Of a running task")
-		open.TitleAsset, open.Variables = again.ID, map[string]string{berth.VarNotes: again.ID}
+		open.TitleAsset, open.Variables = again.ID, map[string]string{"notes": again.ID}
 		create(t, l, open)
 		_, err = l.EraseAsset(t.Context(), "alice", again.ID)
 		requireCode(t, berth.CodeConflict, err)

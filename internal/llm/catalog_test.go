@@ -13,6 +13,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"berth"
+	"berth/internal/testtemplate"
 )
 
 func builtin(t *testing.T, s Settings) *Catalog {
@@ -35,28 +36,30 @@ func TestPlan_EachTemplateAndTier_MatchesRoutingTable(t *testing.T) {
 		paidQueue  berth.Queue
 		freeQueue  berth.Queue
 	}{
-		{berth.TemplateResumeSummary, chat, flash, "q_paid_batch", "q_free_batch"},
-		{berth.TemplateDetailedResumeSummary, reasoner, flash, "q_paid_batch", "q_free_batch"},
-		{berth.TemplateJobSummary, chat, flash, "q_paid_batch", "q_free_batch"},
-		{berth.TemplateJobMatch, reasoner, flash, "q_paid_stream", "q_free_stream"},
-		{berth.TemplateInterviewPrep, chat, flash, "q_paid_stream", "q_free_stream"},
-		{berth.TemplateResumeCustomize, chat, flash, "q_paid_batch", "q_free_batch"},
+		{"resume_summary", chat, flash, "q_paid_batch", "q_free_batch"},
+		{"detailed_resume_summary", reasoner, flash, "q_paid_batch", "q_free_batch"},
+		{"job_summary", chat, flash, "q_paid_batch", "q_free_batch"},
+		{"job_match", reasoner, flash, "q_paid_stream", "q_free_stream"},
+		{"interview_prep", chat, flash, "q_paid_stream", "q_free_stream"},
+		{"resume_customize", chat, flash, "q_paid_batch", "q_free_batch"},
 	} {
 		for tier, want := range map[berth.Tier]struct {
 			model string
 			queue berth.Queue
 		}{berth.TierPaid: {row.paid, row.paidQueue}, berth.TierFree: {row.free, row.freeQueue}} {
-			steps := c.Plan(row.template, tier, false)
+			one := testtemplate.Find(t, row.template)
+			steps, err := c.Plan(one, tier, nil)
+			require.NoError(t, err)
 			last := steps[len(steps)-1]
-			require.Equal(t, row.template, last.Template)
 			require.Equal(t, want.model, last.Model, "%s %s", row.template, tier)
 			require.Equal(t, want.queue, last.Queue, "%s %s", row.template, tier)
 
-			withImage := c.Plan(row.template, tier, true)
+			withImage, err := c.Plan(one, tier, map[string]berth.VariableKind{"image": berth.KindImageAsset})
+			require.NoError(t, err)
 			require.Equal(t, steps, withImage[1:], "after the image the chain is the same")
 			require.Equal(t, berth.Step{
-				Name: berth.StepOCR, Template: berth.TemplateJobVision, Mode: berth.ModeVision,
-				Queue: berth.QueueFor(tier, berth.ModeVision), Model: "glm-4.1v-thinking-flash",
+				Name: "ocr", Mode: berth.ModeVision,
+				Queue: berth.QueueFor(tier, berth.ModeVision), Model: "glm-4.1v-thinking-flash", Status: "OCR_PENDING",
 			}, withImage[0])
 		}
 	}
@@ -64,18 +67,12 @@ func TestPlan_EachTemplateAndTier_MatchesRoutingTable(t *testing.T) {
 
 func TestPlan_JobMatch_SummaryFirst(t *testing.T) {
 	t.Parallel()
-	steps := builtin(t, Settings{}).Plan(berth.TemplateJobMatch, berth.TierPaid, false)
+	steps, err := builtin(t, Settings{}).Plan(testtemplate.Find(t, "job_match"), berth.TierPaid, nil)
+	require.NoError(t, err)
 	require.Equal(t, []berth.Step{
-		{Name: "summary", Template: "job_summary", Mode: "batch", Queue: "q_paid_batch", Model: "deepseek-chat"},
-		{Name: "match", Template: "job_match", Mode: "stream", Queue: "q_paid_stream", Model: "deepseek-reasoner"},
+		{Name: "summary", Mode: "batch", Queue: "q_paid_batch", Model: "deepseek-chat", Status: "SUMMARY_PENDING"},
+		{Name: "match", Mode: "stream", Queue: "q_paid_stream", Model: "deepseek-reasoner", Status: "MATCH_PENDING"},
 	}, steps)
-}
-
-func TestPlan_TemplateNotSubmittable_Empty(t *testing.T) {
-	t.Parallel()
-	c := builtin(t, Settings{})
-	require.Empty(t, c.Plan("horoscope", berth.TierPaid, false))
-	require.Empty(t, c.Plan(berth.TemplateJobVision, berth.TierPaid, true))
 }
 
 func TestTaskQueues_BuiltInFile_OnePerQueueAndModel(t *testing.T) {
@@ -84,7 +81,7 @@ func TestTaskQueues_BuiltInFile_OnePerQueueAndModel(t *testing.T) {
 		"q_free_batch.glm-4.5-flash", "q_free_stream.glm-4.5-flash", "q_free_vision.glm-4.1v-thinking-flash",
 		"q_paid_batch.deepseek-chat", "q_paid_batch.deepseek-reasoner",
 		"q_paid_stream.deepseek-chat", "q_paid_stream.deepseek-reasoner", "q_paid_vision.glm-4.1v-thinking-flash",
-	}, builtin(t, Settings{}).TaskQueues())
+	}, builtin(t, Settings{}).TaskQueues(testtemplate.All()))
 }
 
 func TestModels_BuiltInFile_DefaultsAndPrices(t *testing.T) {

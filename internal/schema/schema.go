@@ -22,7 +22,9 @@ import (
 func Compile(name string, raw []byte) (*jsonschema.Schema, error) { return compile(name, raw, false) }
 
 // CompileWithFormats compiles a schema as Compile does. A value must have its formats, too, which otherwise only describe it.
-func CompileWithFormats(name string, raw []byte) (*jsonschema.Schema, error) { return compile(name, raw, true) }
+func CompileWithFormats(name string, raw []byte) (*jsonschema.Schema, error) {
+	return compile(name, raw, true)
+}
 
 func compile(name string, raw []byte, formats bool) (compiled *jsonschema.Schema, err error) {
 	defer func() { // the library panics at what it cannot read

@@ -21,7 +21,7 @@ import (
 
 // input returns a prompt's input of a résumé and a posting, "" for none.
 func input(resume, posting string) llm.Input {
-	return llm.Input{Variables: map[string]string{berth.VarResume: resume, berth.VarJobText: posting}}
+	return llm.Input{Variables: map[string]string{"resume": resume, "jobText": posting}}
 }
 
 // ask sends a prompt of package llm to a simulator's handler and returns the answer's text.
@@ -155,7 +155,7 @@ func TestMatch_AnyTexts_PointsAreTrueOfBoth(t *testing.T) {
 			}
 			resume += line
 		}
-		points, _ := readMatch(t, ask(t, h, berth.TemplateJobMatch, locale, input(resume, posting)))
+		points, _ := readMatch(t, ask(t, h, "job_match", locale, input(resume, posting)))
 		for _, p := range points {
 			inPosting, inResume := false, false
 			for i := range vocabulary {
@@ -203,13 +203,13 @@ func TestMatch_Examples_EntriesAreComparedOneByOne(t *testing.T) {
 		t.Run(string(c.locale), func(t *testing.T) {
 			t.Parallel()
 			in := input(file(t, "resume-"+string(c.locale)+".txt"), file(t, "posting-"+string(c.locale)+".txt"))
-			text := ask(t, h, berth.TemplateJobMatch, c.locale, in)
+			text := ask(t, h, "job_match", c.locale, in)
 			points, shown := readMatch(t, text)
 			var matched, missing []string
 			for _, p := range points {
 				if p.Matched {
 					matched = append(matched, p.Requirement)
-					require.Contains(t, in.Variables[berth.VarResume], p.Evidence)
+					require.Contains(t, in.Variables["resume"], p.Evidence)
 				} else {
 					missing = append(missing, p.Requirement)
 				}
@@ -220,18 +220,18 @@ func TestMatch_Examples_EntriesAreComparedOneByOne(t *testing.T) {
 				require.Contains(t, shown, words)
 			}
 			require.Len(t, simulated.FindAllString(shown, -1), 1, "one notice")
-			require.Equal(t, text, ask(t, h, berth.TemplateJobMatch, c.locale, in), "the same input, the same answer")
+			require.Equal(t, text, ask(t, h, "job_match", c.locale, in), "the same input, the same answer")
 
 			// In a chain the summary stands beside the posting, or in its place.
-			in.Outputs = map[berth.StepName]string{berth.StepSummary: ask(t, h, berth.TemplateJobSummary, c.locale, input("", in.Variables[berth.VarJobText]))}
-			chained, _ := readMatch(t, ask(t, h, berth.TemplateJobMatch, c.locale, in))
+			in.Outputs = map[berth.StepName]string{"summary": ask(t, h, "job_summary", c.locale, input("", in.Variables["jobText"]))}
+			chained, _ := readMatch(t, ask(t, h, "job_match", c.locale, in))
 			require.Equal(t, points, chained)
-			in.Variables[berth.VarJobText] = ""
-			chained, _ = readMatch(t, ask(t, h, berth.TemplateJobMatch, c.locale, in))
+			in.Variables["jobText"] = ""
+			chained, _ = readMatch(t, ask(t, h, "job_match", c.locale, in))
 			require.NotEmpty(t, chained)
 			for _, p := range chained {
-				require.Contains(t, in.Outputs[berth.StepSummary], p.Requirement)
-				require.Contains(t, in.Variables[berth.VarResume], p.Evidence)
+				require.Contains(t, in.Outputs["summary"], p.Requirement)
+				require.Contains(t, in.Variables["resume"], p.Evidence)
 			}
 		})
 	}
@@ -242,13 +242,13 @@ func TestMatch_StoredTexts_AreNoProof(t *testing.T) {
 	h := sim.ModelServer(sim.Options{})
 	in := input("A Person\n\nExperience\n- Worked with Redis", "Engineer\n\nRequirements\n- Kafka\n- Rust\n- Redis")
 	in.Passages = []string{"- Ran a Kafka cluster for a year"}
-	points, _ := readMatch(t, ask(t, h, berth.TemplateJobMatch, berth.LocaleEN, in))
+	points, _ := readMatch(t, ask(t, h, "job_match", berth.LocaleEN, in))
 	require.Equal(t, []berth.MatchPoint{
 		{Requirement: "Kafka"}, {Requirement: "Rust"}, {Requirement: "Redis", Matched: true, Evidence: "Worked with Redis"},
 	}, points)
 
-	in.Variables[berth.VarDetailedResume] = "Experience\n- Wrote Rust at night"
-	points, _ = readMatch(t, ask(t, h, berth.TemplateJobMatch, berth.LocaleEN, in))
+	in.Variables["detailedResume"] = "Experience\n- Wrote Rust at night"
+	points, _ = readMatch(t, ask(t, h, "job_match", berth.LocaleEN, in))
 	require.Equal(t, berth.MatchPoint{Requirement: "Rust", Matched: true, Evidence: "Wrote Rust at night"}, points[1])
 }
 
@@ -274,14 +274,14 @@ func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 			t.Run(name+" "+string(l), func(t *testing.T) {
 				t.Parallel()
 				for _, template := range []berth.Template{
-					berth.TemplateJobSummary, berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary, berth.TemplateResumeCustomize,
+					"job_summary", "resume_summary", "detailed_resume_summary", "resume_customize",
 				} {
 					text := ask(t, h, template, l, in)
 					_, err := llm.ValidateOutput(template, []byte(text))
 					require.NoError(t, err, "%s: %s", template, text)
 					require.Regexp(t, simulated, text)
 				}
-				readMatch(t, ask(t, h, berth.TemplateJobMatch, l, in))
+				readMatch(t, ask(t, h, "job_match", l, in))
 			})
 		}
 	}
@@ -290,10 +290,10 @@ func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 func TestRepair_AfterABrokenAnswer_ReturnsTheSameObject(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
-	messages, err := llm.Prompt(berth.TemplateJobSummary, berth.LocaleZH, input("", file(t, "posting-zh.txt")))
+	messages, err := llm.Prompt("job_summary", berth.LocaleZH, input("", file(t, "posting-zh.txt")))
 	require.NoError(t, err)
 	first := askMessages(t, h, messages)
-	again := askMessages(t, h, append(messages, llm.RepairPrompt(berth.TemplateJobSummary, berth.LocaleZH, first[:50], "it broke off")))
+	again := askMessages(t, h, append(messages, llm.RepairPrompt("job_summary", berth.LocaleZH, first[:50], "it broke off")))
 	require.Equal(t, first, again)
 }
 
@@ -302,14 +302,14 @@ func TestInterviewPrep_Examples_QuotesTheResume(t *testing.T) {
 	h := sim.ModelServer(sim.Options{})
 	for _, l := range llm.Locales() {
 		in := input(file(t, "resume-"+string(l)+".txt"), file(t, "posting-"+string(l)+".txt"))
-		text := ask(t, h, berth.TemplateInterviewPrep, l, in)
+		text := ask(t, h, "interview_prep", l, in)
 		require.Equal(t, 5, strings.Count("\n"+text, "\n## "))
 		parts := strings.Split("\n"+text, "\n## ")
 		require.Len(t, regexp.MustCompile(`(?m)^\d+\. .*”.*[?？]?$`).FindAllString(parts[2], -1), 10, "as many as the prompt asks for")
 		require.Len(t, regexp.MustCompile(`(?m)^\d+\. .*”.*[?？]?$`).FindAllString(parts[4], -1), 5)
 		require.NotEmpty(t, regexp.MustCompile(`(?m)^   - .*?“`).FindString(text))
 		for _, quote := range regexp.MustCompile(`(?m)^   - .*?“([^”]+)”`).FindAllStringSubmatch(text, -1) {
-			require.Contains(t, in.Variables[berth.VarResume], quote[1])
+			require.Contains(t, in.Variables["resume"], quote[1])
 		}
 		require.Len(t, simulated.FindAllString(text, -1), 1)
 	}

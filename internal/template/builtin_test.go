@@ -1,11 +1,13 @@
 package template
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/dotprompt"
 )
 
 func builtin(t testing.TB) map[berth.Template]*Template {
