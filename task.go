@@ -90,10 +90,13 @@ func (p TaskPlan) CanBecome(now, next TaskStatus) bool {
 	if now.Final() {
 		return false
 	}
-	if now != "" && (next == TaskFailed || next == TaskCancelled) {
+	if now == "" {
+		return next == TaskPending
+	}
+	if next == TaskFailed || next == TaskCancelled {
 		return true
 	}
-	order := []TaskStatus{"", TaskPending}
+	order := []TaskStatus{TaskPending}
 	for _, step := range p.Steps {
 		order = append(order, step.Status)
 		if step.Mode == ModeStream {

@@ -14,6 +14,8 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
+	"berth/internal/template"
+	"berth/internal/testtemplate"
 )
 
 // What GET returns of a task's input is what POST takes: the same task again, for every template and every kind of value.
@@ -26,8 +28,8 @@ func TestTask_InputOfResponse_SubmitsEqualTask(t *testing.T) { // T30
 		draws++
 		user := fmt.Sprintf("user-%d", draws)
 		token := h.token(user)
-		template := rapid.SampledFrom(berth.Templates()).Draw(rt, "template")
-		body := doc{"template": template, "serviceId": rapid.SampledFrom([]string{"svc", "a.b@c"}).Draw(rt, "service"), "variables": doc{}}
+		drawn := rapid.SampledFrom(testtemplate.All()).Draw(rt, "template")
+		body := doc{"template": drawn.Name, "serviceId": rapid.SampledFrom([]string{"svc", "a.b@c"}).Draw(rt, "service"), "variables": doc{}}
 		if locale := rapid.SampledFrom([]string{"", "en", "zh", "zh-Hans"}).Draw(rt, "locale"); locale != "" {
 			body["locale"] = locale
 		}
@@ -35,10 +37,10 @@ func TestTask_InputOfResponse_SubmitsEqualTask(t *testing.T) { // T30
 			body["title"] = title
 		}
 		chosen := map[string]string{} // group to variable
-		variables := template.Spec().Variables
+		variables := drawn.Variables
 		for _, v := range variables {
 			if v.Group != "" && chosen[v.Group] == "" {
-				mates := slices.DeleteFunc(slices.Clone(variables), func(m berth.Variable) bool { return m.Group != v.Group })
+				mates := slices.DeleteFunc(slices.Clone(variables), func(m template.Variable) bool { return m.Group != v.Group })
 				chosen[v.Group] = rapid.SampledFrom(mates).Draw(rt, v.Group).Name
 			}
 			if v.Group != "" && chosen[v.Group] != v.Name || v.Group == "" && !v.Required && !rapid.Bool().Draw(rt, v.Name) {
@@ -46,7 +48,7 @@ func TestTask_InputOfResponse_SubmitsEqualTask(t *testing.T) { // T30
 			}
 			text := rapid.SampledFrom([]string{"I write Go.", "多行\r\n文字", " spaces ", `{"assetId": "a"}`, "a_" + strings.Repeat("a", 52)}).Draw(rt, "text")
 			var value any = text
-			switch kind := rapid.SampledFrom(v.Kinds).Draw(rt, "kind"); kind {
+			switch kind := rapid.SampledFrom(v.Kinds()).Draw(rt, "kind"); kind {
 			case berth.KindTextAsset:
 				text += v.Name // a text that is a file, too, would have its name
 				value = doc{"assetId": h.upload(user, v.Name+".txt", []byte(text)).json(t)["assetId"]}
@@ -92,7 +94,7 @@ func TestTask_InputOfResponse_SubmitsEqualTask(t *testing.T) { // T30
 		require.Len(rt, order, len(body["variables"].(doc)))
 		require.True(rt, slices.IsSortedFunc(order, func(a, b string) int {
 			at := func(name string) int {
-				return slices.IndexFunc(variables, func(v berth.Variable) bool { return v.Name == name })
+				return slices.IndexFunc(variables, func(v template.Variable) bool { return v.Name == name })
 			}
 			return at(a) - at(b)
 		}), "%v", order)

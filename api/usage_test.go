@@ -18,7 +18,7 @@ import (
 func (h *harness) called(t berth.Task) {
 	h.t.Helper()
 	for call, code := range []berth.Code{berth.CodeProviderUnavailable, ""} {
-		a, err := h.ledger.BeginAttempt(h.t.Context(), t.Ref(), 0, t.Steps[0].PendingStatus())
+		a, err := h.ledger.BeginAttempt(h.t.Context(), t.Ref(), 0, t.Steps[0].Status)
 		require.NoError(h.t, err)
 		c := ledger.ModelCall{
 			UserID: t.UserID, TaskID: t.ID, Step: 0, Name: t.Steps[0].Name, Fence: a.Fence, Queue: t.Steps[0].Queue,
