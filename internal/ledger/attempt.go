@@ -262,7 +262,7 @@ func checkStep(t berth.Task, step int, status berth.TaskStatus) error {
 	if step < 0 || step >= len(t.Steps) {
 		return berth.Invalid("step", "task %s has no step %d", t.ID, step)
 	}
-	if status != "" && (status.Final() || !t.CanBecome("", status)) {
+	if status != "" && (status.Final() || status != berth.TaskPending && !t.CanBecome(berth.TaskPending, status)) {
 		return berth.Invalid("status", "%q is not a status of an open task", status)
 	}
 	return nil

@@ -219,7 +219,7 @@ func drawAct() *rapid.Generator[act] {
 
 // The statuses of tasks that run, and of those that have ended.
 var (
-	openStatuses = []berth.TaskStatus{berth.TaskPending, "OCR_PENDING", "SUMMARY_PENDING", "MATCH_PENDING", berth.TaskStreaming, "ANSWER_PENDING"}
+	openStatuses = []berth.TaskStatus{berth.TaskPending, "OCR_PENDING", "SUMMARY_PENDING", "MATCH_PENDING", berth.TaskStreaming}
 	endings      = []berth.TaskStatus{berth.TaskCompleted, berth.TaskFailed, berth.TaskCancelled}
 )
 

@@ -97,7 +97,7 @@ CREATE TABLE tasks (
     erased_at        BIGINT NOT NULL, -- when its texts were erased
     PRIMARY KEY (user_id, id)
 );
-CREATE INDEX tasks_template ON tasks (template, template_version);
+CREATE INDEX tasks_by_version ON tasks (template_version);
 CREATE INDEX tasks_by_id ON tasks (id);
 -- The columns by which lists are filtered are in the index: a page that has to pass many tasks reads no other row.
 CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id) INCLUDE (status, template, service_id, ended_at);
