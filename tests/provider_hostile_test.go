@@ -26,6 +26,8 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/ledger"
+	"berth/internal/template"
+	"berth/internal/testtemplate"
 )
 
 // hostileCase is one way in which a provider misbehaves, and what the user of a task receives.
@@ -303,16 +305,12 @@ func (p *hostileProvider) routing(t *testing.T, host int, providers map[string]s
 		fmt.Fprintf(&b, "  %s: {provider: %s, timeouts: {firstByte: 2s, idle: 2s}}\n", model, c.provider)
 	}
 	b.WriteString("routes:\n")
-	for _, tmpl := range berth.StepTemplates() {
-		model := models[tmpl]
-		if model == "" {
-			model = fmt.Sprintf("calm-%d", host)
+	fmt.Fprintf(&b, "  default: {paid: calm-%d, free: calm-%[1]d}\n  vision: {paid: calm-%[1]d, free: calm-%[1]d}\n", host)
+	for _, tmpl := range testtemplate.All() {
+		fmt.Fprintf(&b, "  %s: {credits: 2}\n", tmpl.Name)
+		if model := models[tmpl.Name]; model != "" {
+			fmt.Fprintf(&b, "  %s.%s: {paid: %s, free: %[3]s}\n", tmpl.Name, tmpl.Steps[len(tmpl.Steps)-1].ID, model)
 		}
-		credits := ""
-		if tmpl.Spec().Submittable() {
-			credits = ", credits: 2"
-		}
-		fmt.Fprintf(&b, "  %s: {mode: %s, paid: %s, free: %s%s}\n", tmpl, tmpl.Spec().Mode, model, model, credits)
 	}
 	file := filepath.Join(t.TempDir(), "routing.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
@@ -393,7 +391,7 @@ func (p *hostileProvider) show(s *stack, b *tab, name, id string) {
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
 	if c.code == "" {
 		b.await("the end of "+name, `document.querySelector('.task .status.completed') !== null`)
-		if c.template.Spec().Mode == berth.ModeStream {
+		if testtemplate.Find(b, c.template).Mode() == berth.ModeStream {
 			b.await("the answer of "+name, `document.querySelector('.prose')?.textContent.trim().length > 0`)
 		}
 	} else {
@@ -419,7 +417,7 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 	}
 	before := credits()
 	variables := map[string]any{"resume": p.caseMark(name) + "\n" + string(example(t, "resume-en.txt"))}
-	if slices.ContainsFunc(c.template.Spec().Variables, func(v berth.Variable) bool { return v.Name == "jobText" }) {
+	if slices.ContainsFunc(testtemplate.Find(t, c.template).Variables, func(v template.Variable) bool { return v.Name == "jobText" }) {
 		variables["jobText"] = string(example(t, "posting-en.txt"))
 	}
 	acc, err := u.Submit(t.Context(), client.Submission{
@@ -480,7 +478,7 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 // usage waits until the outcome of every call of the task's last step is recorded, and returns their number and how many of
 // them cost something.
 func (p *hostileProvider) usage(t *testing.T, s *stack, store *ledger.Ledger, task berth.TaskRef, c hostileCase) (rows, bought int) {
-	last := len(c.template.Spec().Steps(false)) - 1
+	last := len(testtemplate.Find(t, c.template).Plan(nil)) - 1
 	var calls []ledger.ModelCall
 	s.eventually("the outcome of all calls to be recorded", func() bool {
 		all, err := store.ModelCalls(context.Background(), task)

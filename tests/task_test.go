@@ -14,6 +14,7 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/sim"
+	"berth/internal/testtemplate"
 )
 
 func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T11, T16, T17, T22, T23, T27
@@ -79,7 +80,8 @@ func TestTask_EveryTemplate_Completes(t *testing.T) { // T1, T9, T23
 	s := shareStack(t)
 	c := s.user("bob")
 	posting, resume := string(example(t, "posting-en.txt")), string(example(t, "resume-en.txt"))
-	for _, tmpl := range berth.Templates() {
+	for _, one := range testtemplate.All() {
+		tmpl := one.Name
 		for _, locale := range []berth.Locale{berth.LocaleEN, berth.LocaleZH} {
 			variables := map[string]any{}
 			switch tmpl {
@@ -87,6 +89,10 @@ func TestTask_EveryTemplate_Completes(t *testing.T) { // T1, T9, T23
 				variables["jobText"] = posting
 			case "resume_summary", "detailed_resume_summary":
 				variables["resume"] = resume
+			case "ticket_summary":
+				variables["ticket"] = posting
+			case "translate":
+				variables["text"] = posting
 			default:
 				variables["jobText"], variables["resume"] = posting, resume
 			}

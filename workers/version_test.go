@@ -31,7 +31,7 @@ func TestRun_VersionWithTooManyTaskQueues_RestIsNotPolled(t *testing.T) {
 	opts := workers.Options{
 		Queues: []string{string(berth.Queues()[0])}, Deployment: "berth", BuildID: "1", Logger: slog.New(slog.DiscardHandler),
 		Models: func(context.Context) []workers.ModelQueue { return *given.Load() }, Changed: changed,
-		Polled: func(names []string) { polled <- names }, Gate: health.NewGate(nil),
+		Polled: func(names []string) { polled <- names }, Gate: health.NewGate(map[string]health.Check{health.Redis: nil, health.Database: nil, health.Temporal: nil}), // never available
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- workers.Run(ctx, nil, acts, opts) }()
