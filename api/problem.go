@@ -32,7 +32,7 @@ type Problem struct {
 	Status     int        `json:"status" doc:"The HTTP status"`
 	Detail     string     `json:"detail" doc:"What is wrong, for users"`
 	Code       berth.Code `json:"code" doc:"What is wrong, for programs"`
-	Field      string     `json:"field,omitempty" doc:"The invalid field of the request" example:"variables.jobImage.assetId"`
+	Field      string     `json:"field,omitempty" doc:"The invalid field of the request" example:"variables.photo.assetId"`
 	RequestID  string     `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in the server log"`
 	RetryAfter int        `json:"retryAfter,omitempty" doc:"Seconds to wait before a retry; also in the Retry-After header"`
 	// RateLimited, QueueFull and Position belong to refused submissions.

@@ -3,12 +3,14 @@ package sim_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,29 +19,61 @@ import (
 	"berth"
 	"berth/internal/llm"
 	"berth/internal/sim"
+	"berth/internal/template"
 )
 
-// input returns a prompt's input of a résumé and a posting, "" for none.
-func input(resume, posting string) llm.Input {
-	return llm.Input{Variables: map[string]string{"resume": resume, "jobText": posting}}
+// inputs are what a prompt is filled with: variables, and the outputs of earlier steps.
+type inputs struct {
+	Variables map[string]string
+	Outputs   map[berth.StepName]string
+	Passages  []string // of the background
 }
 
-// ask sends a prompt of package llm to a simulator's handler and returns the answer's text.
-func ask(t require.TestingT, h http.Handler, template berth.Template, l berth.Locale, in llm.Input) string {
-	messages, err := llm.Prompt(template, l, in)
+// matchPoint is an item of the template job_match.
+type matchPoint struct {
+	Requirement string `json:"requirement"`
+	Matched     bool   `json:"matched"`
+	Evidence    string `json:"evidence"`
+}
+
+var locales = []berth.Locale{berth.LocaleEN, berth.LocaleZH}
+
+var builtin = sync.OnceValue(template.Builtin)
+
+func find(t require.TestingT, name berth.Template) *template.Template {
+	i := slices.IndexFunc(builtin().Templates, func(one *template.Template) bool { return one.Name == name })
+	require.GreaterOrEqual(t, i, 0)
+	return builtin().Templates[i]
+}
+
+// input returns a prompt's input of a résumé and a posting, "" for none.
+func input(resume, posting string) inputs {
+	return inputs{Variables: map[string]string{"resume": resume, "jobText": posting}}
+}
+
+// prompt renders the last step of a built-in template.
+func prompt(t require.TestingT, name berth.Template, l berth.Locale, in inputs) []llm.Message {
+	one := find(t, name)
+	texts := maps.Clone(in.Variables)
+	for step, output := range in.Outputs {
+		s, _ := one.Step(string(step))
+		texts[s.Into] = output
+	}
+	rendered, err := one.Messages(context.Background(), one.Steps[len(one.Steps)-1].ID, l, template.Input{Texts: texts, Lists: map[string][]string{"passages": in.Passages}})
 	require.NoError(t, err)
-	return askMessages(t, h, messages)
+	return llm.MessagesOf(rendered)
+}
+
+// ask sends the prompt of a template to a simulator's handler and returns the answer's text.
+func ask(t require.TestingT, h http.Handler, name berth.Template, l berth.Locale, in inputs) string {
+	return askMessages(t, h, prompt(t, name, l, in))
 }
 
 func askMessages(t require.TestingT, h http.Handler, messages []llm.Message) string {
 	type part map[string]any
 	var out []part
 	for _, m := range messages {
-		content := any(m.Text)
-		if m.ImageURL != "" {
-			content = []part{{"type": "text", "text": m.Text}, {"type": "image_url", "image_url": part{"url": m.ImageURL}}}
-		}
-		out = append(out, part{"role": m.Role, "content": content})
+		out = append(out, part{"role": m.Role, "content": m.Text()})
 	}
 	body, err := json.Marshal(part{"model": "deepseek-chat", "messages": out})
 	require.NoError(t, err)
@@ -63,21 +97,28 @@ func file(t require.TestingT, name string) string {
 }
 
 // readMatch parses a match as berth does and checks that every stage comes once and in order.
-func readMatch(t require.TestingT, text string) (points []berth.MatchPoint, shown string) {
-	p := llm.NewStageParser(berth.TemplateJobMatch.Spec())
+func readMatch(t require.TestingT, text string) (points []matchPoint, shown string) {
+	match := find(t, "job_match")
+	p := match.NewStageParser()
 	var stages []berth.Stage
 	for _, piece := range append(p.Feed(text), p.Close()...) {
 		switch {
 		case piece.Stage != "":
 			stages = append(stages, piece.Stage)
-		case piece.Point != nil:
-			require.Equal(t, berth.StageCompare, stages[len(stages)-1])
-			points = append(points, *piece.Point)
+		case piece.Item != nil:
+			require.Equal(t, berth.Stage("compare"), stages[len(stages)-1])
+			var point matchPoint
+			require.NoError(t, json.Unmarshal(piece.Item.Value, &point))
+			points = append(points, point)
 		default:
 			shown += piece.Text
 		}
 	}
-	require.Equal(t, berth.TemplateJobMatch.Spec().Stages, stages)
+	var declared []berth.Stage
+	for _, s := range match.Stages {
+		declared = append(declared, s.ID)
+	}
+	require.Equal(t, declared, stages)
 	require.NotRegexp(t, `(?m)^\s*<<`, shown)
 	return points, shown
 }
@@ -135,7 +176,7 @@ func TestMatch_AnyTexts_PointsAreTrueOfBoth(t *testing.T) {
 		set := rapid.SliceOfNDistinct(rapid.IntRange(0, len(vocabulary)-1), 1, 12, rapid.ID[int])
 		asked, had := set.Draw(t, "asked"), set.Draw(t, "had")
 		zh := rapid.Bool().Draw(t, "zh") // both texts: the simulator translates nothing
-		locale := rapid.SampledFrom(llm.Locales()).Draw(t, "locale")
+		locale := rapid.SampledFrom(locales).Draw(t, "locale")
 		posting := "Engineer\nSome Company · Some Town\n\nRequirements\n"
 		for _, i := range asked {
 			if zh {
@@ -170,7 +211,7 @@ func TestMatch_AnyTexts_PointsAreTrueOfBoth(t *testing.T) {
 			require.Contains(t, resume, p.Evidence, "evidence is word for word")
 		}
 		for _, i := range asked {
-			require.True(t, slices.ContainsFunc(points, func(p berth.MatchPoint) bool { return names(p.Requirement, i) }),
+			require.True(t, slices.ContainsFunc(points, func(p matchPoint) bool { return names(p.Requirement, i) }),
 				"%s is required but not compared", vocabulary[i].en)
 		}
 	})
@@ -243,19 +284,19 @@ func TestMatch_StoredTexts_AreNoProof(t *testing.T) {
 	in := input("A Person\n\nExperience\n- Worked with Redis", "Engineer\n\nRequirements\n- Kafka\n- Rust\n- Redis")
 	in.Passages = []string{"- Ran a Kafka cluster for a year"}
 	points, _ := readMatch(t, ask(t, h, "job_match", berth.LocaleEN, in))
-	require.Equal(t, []berth.MatchPoint{
+	require.Equal(t, []matchPoint{
 		{Requirement: "Kafka"}, {Requirement: "Rust"}, {Requirement: "Redis", Matched: true, Evidence: "Worked with Redis"},
 	}, points)
 
 	in.Variables["detailedResume"] = "Experience\n- Wrote Rust at night"
 	points, _ = readMatch(t, ask(t, h, "job_match", berth.LocaleEN, in))
-	require.Equal(t, berth.MatchPoint{Requirement: "Rust", Matched: true, Evidence: "Wrote Rust at night"}, points[1])
+	require.Equal(t, matchPoint{Requirement: "Rust", Matched: true, Evidence: "Wrote Rust at night"}, points[1])
 }
 
 func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
-	texts := map[string]llm.Input{
+	texts := map[string]inputs{
 		"examples en": input(file(t, "resume-en.txt"), file(t, "posting-en.txt")),
 		"examples zh": input(file(t, "resume-zh.txt"), file(t, "posting-zh.txt")),
 		"nonsense":    input("x", "?"),
@@ -270,15 +311,15 @@ func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 		"JSON": input(`{"experience":[{"title":"x","highlights":["Go"]}],"skills":["Go",["Rust"]],"z":{"y":1}}`, `{"title":"T","mustHave":["Go"]}`),
 	}
 	for name, in := range texts {
-		for _, l := range llm.Locales() {
+		for _, l := range locales {
 			t.Run(name+" "+string(l), func(t *testing.T) {
 				t.Parallel()
-				for _, template := range []berth.Template{
+				for _, name := range []berth.Template{
 					"job_summary", "resume_summary", "detailed_resume_summary", "resume_customize",
 				} {
-					text := ask(t, h, template, l, in)
-					_, err := llm.ValidateOutput(template, []byte(text))
-					require.NoError(t, err, "%s: %s", template, text)
+					text, one := ask(t, h, name, l, in), find(t, name)
+					_, err := llm.ValidateOutput(one.Output(one.Steps[len(one.Steps)-1].ID), []byte(text))
+					require.NoError(t, err, "%s: %s", name, text)
 					require.Regexp(t, simulated, text)
 				}
 				readMatch(t, ask(t, h, "job_match", l, in))
@@ -290,17 +331,19 @@ func TestBatchAnswer_AnyTexts_FitsItsSchema(t *testing.T) {
 func TestRepair_AfterABrokenAnswer_ReturnsTheSameObject(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
-	messages, err := llm.Prompt("job_summary", berth.LocaleZH, input("", file(t, "posting-zh.txt")))
-	require.NoError(t, err)
+	messages := prompt(t, "job_summary", berth.LocaleZH, input("", file(t, "posting-zh.txt")))
 	first := askMessages(t, h, messages)
-	again := askMessages(t, h, append(messages, llm.RepairPrompt("job_summary", berth.LocaleZH, first[:50], "it broke off")))
+	one := find(t, "job_summary")
+	repair, err := llm.RepairPrompt(t.Context(), berth.LocaleZH, string(one.Steps[len(one.Steps)-1].Schema), first[:50], "it broke off")
+	require.NoError(t, err)
+	again := askMessages(t, h, append(messages, repair))
 	require.Equal(t, first, again)
 }
 
 func TestInterviewPrep_Examples_QuotesTheResume(t *testing.T) {
 	t.Parallel()
 	h := sim.ModelServer(sim.Options{})
-	for _, l := range llm.Locales() {
+	for _, l := range locales {
 		in := input(file(t, "resume-"+string(l)+".txt"), file(t, "posting-"+string(l)+".txt"))
 		text := ask(t, h, "interview_prep", l, in)
 		require.Equal(t, 5, strings.Count("\n"+text, "\n## "))
