@@ -77,7 +77,7 @@ func TestTemplate_ChangedDuringTask_TaskKeepsItsVersion(t *testing.T) {
 	}
 	write("one")
 	handler, prompts := asked(sim.Options{TokensPerSecond: 400})
-	s := newStack(t, with("BERTH_TEMPLATES_DIR="+dir), withKeys(t, "k1:"+key("k")), func(s *stack) { s.model.Config.Handler = handler })
+	s := newStack(t, with("BERTH_TEMPLATES_DIR="+dir), withKeys(t, "k1:"+payloadKey("k")), func(s *stack) { s.model.Config.Handler = handler })
 	c, op := s.user("alice"), s.operator()
 	first, err := op.Template(t.Context(), "report")
 	require.NoError(t, err)
