@@ -164,9 +164,18 @@ func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 			[]string{"stage:one", "stage:two"},
 			[]string{"“Насос сломан с понедельника. Пришлите мастера!”"},
 		},
+		"one stage": {
+			"Answer.\n<<stage:only>>\n", document("text", "1", "The ship leaves at noon."), []string{"stage:only"}, []string{"“The ship leaves at noon.”"},
+		},
+		"one stage in a sentence": {
+			"Begin with <<stage:one>> and its text, then:\n<<stage:two>>\nThe rest.", document("text", "1", "The ship leaves at noon."),
+			[]string{"stage:one", "stage:two"},
+			[]string{"“The ship leaves at noon.”"},
+		},
 		"emoji": {
 			"<<stage:🚀>>\nWhat it is.\n<<stage:list>>\nOne <<item:todo {\"text\":\"the task\"}>> each.", "🚀 Launch\n\n🎯 Goals\n✅ Ship it 🎉\n👩‍👩‍👧 first",
-			[]string{"stage:🚀", "stage:list", `item:todo {"text":"Ship it 🎉"}`, `item:todo {"text":"👩‍👩‍👧 first"}`}, nil,
+			[]string{"stage:🚀", "stage:list", `item:todo {"text":"Ship it 🎉"}`, `item:todo {"text":"👩‍👩‍👧 first"}`},
+			nil,
 		},
 		"no items": {
 			"You triage tickets.\n\n<<stage:triage>>\nSay what it is about.\n\n<<stage:reply>>\nWrite a reply to the customer.", document("ticket", "1", ticket),

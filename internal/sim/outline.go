@@ -95,7 +95,7 @@ func (s *source) outline() []part {
 		} else if i == len(parts)-1 && i > 0 && p.mark != "" && !p.does[asking] && !p.does[advising] {
 			p.does[concluding] = true
 		}
-		if i > 0 && !slices.ContainsFunc([]intent{scoring, advising, concluding, asking, lacking}, func(k intent) bool { return p.does[k] }) {
+		if (i > 0 || len(parts) == 1) && !slices.ContainsFunc([]intent{scoring, advising, concluding, asking, lacking}, func(k intent) bool { return p.does[k] }) {
 			p.does[quoting] = true
 		}
 	}
@@ -111,11 +111,15 @@ func (s *source) outline() []part {
 	return parts
 }
 
-// stages returns the parts behind stage markers in their order, which are on lines of their own, else anywhere.
+// stages returns the parts behind stage markers in their order: those on lines of their own, or all if not every stage has one.
 func (s *source) stages() (parts []part) {
-	marks := stageLine.FindAllStringSubmatchIndex(s.rules, -1)
-	if len(marks) == 0 {
-		marks = stageMark.FindAllStringSubmatchIndex(s.rules, -1)
+	marks, all := stageLine.FindAllStringSubmatchIndex(s.rules, -1), stageMark.FindAllStringSubmatchIndex(s.rules, -1)
+	named := map[string]bool{}
+	for _, m := range marks {
+		named[s.rules[m[4]:m[5]]] = true
+	}
+	if slices.ContainsFunc(all, func(m []int) bool { return !named[s.rules[m[4]:m[5]]] }) {
+		marks = all
 	}
 	for i, m := range marks {
 		name := s.rules[m[4]:m[5]]

@@ -50,7 +50,7 @@ const (
 	maxLabel = 40
 )
 
-// readDocument reads at most so many lines of a text.
+// readDocument reads a text, up to a maximum number of lines.
 func readDocument(e enclosure, most int) *document {
 	intro := strings.TrimRight(e.intro, " :：")
 	d := &document{name: words(spaced(e.name)), text: e.text, label: strings.ReplaceAll(e.name, "_", " ")}
@@ -122,7 +122,7 @@ var (
 	notHeading  = regexp.MustCompile(`[,.;!?，。；！？、،؛؟۔।|·@/=<>{}"“”\p{Nd}]`)
 )
 
-// readSections cuts a text into sections, and these into at most so many lines and sentences.
+// readSections cuts a text into sections, and these into lines and sentences, up to a maximum number.
 func readSections(text string, most int) []*section {
 	var raws []string
 	for raw := range strings.Lines(text) {

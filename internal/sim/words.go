@@ -178,7 +178,7 @@ func memo[T any](of func(string) T) func(string) T {
 	}
 }
 
-// languages are those that are told by their script.
+// languages are those that their script identifies.
 var languages = []struct {
 	code   string
 	script *unicode.RangeTable
@@ -195,7 +195,7 @@ var languages = []struct {
 	{"th", unicode.Thai},
 }
 
-// languageOf returns the language that the script of most letters tells, else English.
+// languageOf returns the language that the script of most letters identifies, else English.
 func languageOf(text string) string {
 	letters, best, code := 0, 0, "en"
 	counts := map[string]int{}

@@ -33,4 +33,9 @@ func TestLoadTree_Links_AreFollowedWithinTheDirectoryOnly(t *testing.T) { // G2
 	}
 	require.NotContains(t, got.Mistakes.Error(), "README.md")
 	require.NotContains(t, got.Paths, "secret")
+
+	one := LoadTree(root.FS(), "haiku.prompt", "")
+	require.Len(t, one.Templates, 1)
+	require.Empty(t, one.Mistakes, "of files that are not asked for")
+	require.ErrorContains(t, LoadTree(root.FS(), "secret.prompt", "").Mistakes, "secret.prompt: is a link that cannot be followed within the directory")
 }

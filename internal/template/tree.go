@@ -75,6 +75,14 @@ func (r *treeReader) mistake(file string, format string, args ...any) {
 	r.tree.Mistakes = append(r.tree.Mistakes, Mistake{File: file, Message: fmt.Sprintf(format, args...)})
 }
 
+// unread notes a file that cannot be read, unless another one is the only one to read.
+func (r *treeReader) unread(file string, format string, args ...any) {
+	name := path.Base(file)
+	if r.only == "" || name == r.only || relevant(name) && (strings.HasPrefix(name, "_") || !strings.HasSuffix(name, promptEnd)) {
+		r.mistake(file, format, args...)
+	}
+}
+
 // relevant reports whether a file can belong to a template.
 func relevant(name string) bool {
 	return name == mainFile || strings.HasSuffix(name, promptEnd) || strings.HasSuffix(name, ".json")
@@ -119,14 +127,14 @@ func (r *treeReader) files(dir string) (own directory, below []string) {
 		case isDir:
 			below = append(below, full)
 		case name == "template.yml":
-			r.mistake(full, "is ignored: name it %s", mainFile)
+			r.unread(full, "is ignored: name it %s", mainFile)
 		case !relevant(name):
 		case !regular:
-			r.mistake(full, "is not a regular file")
+			r.unread(full, "is not a regular file")
 		default:
 			text, err := r.read(full)
 			if err != nil {
-				r.mistake(full, "cannot be read: %s", reason(err))
+				r.unread(full, "cannot be read: %s", reason(err))
 				continue
 			}
 			own.files[name] = text
@@ -149,7 +157,7 @@ func (r *treeReader) kind(full string, e fs.DirEntry) (isDir, regular, ok bool) 
 		return info.IsDir(), info.Mode().IsRegular(), true
 	}
 	if name := path.Base(full); relevant(name) || path.Ext(name) == "" {
-		r.mistake(full, "is a link that cannot be followed within the directory: replace it with the file")
+		r.unread(full, "is a link that cannot be followed within the directory: replace it with the file")
 	}
 	return false, false, false
 }
