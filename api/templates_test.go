@@ -136,7 +136,7 @@ func TestTemplate_ChangedRolledBackDeleted_TasksKeepVersion(t *testing.T) {
 	require.Equal(t, map[ledger.AuditEvent]int{"put-template": 3, "activate-template": 2, "delete-template": 2}, actions)
 }
 
-// G1, G2: all mistakes at once, each with its place; nothing is stored.
+// G1, G2: all mistakes together, each with its place; nothing is stored.
 func TestPutTemplate_Mistakes_AreAllListed(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

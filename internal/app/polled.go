@@ -15,7 +15,7 @@ import (
 	"berth/workers"
 )
 
-// polled are the queues of model calls that a worker polls, which grow with the templates. Redis says so: the API refuses tasks that no worker
+// polled are the queues of model calls that a worker polls, which grow with the templates. Redis lists them: the API refuses tasks that no worker
 // would run.
 type polled struct {
 	base    *base

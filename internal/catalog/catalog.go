@@ -79,14 +79,14 @@ func (c *Catalog) Offer(ctx context.Context, source ledger.TemplateSource, templ
 // Run follows the changes of all processes until ctx ends, and calls changed after each.
 func (c *Catalog) Run(ctx context.Context, changed func()) {
 	var last error
-	for told := c.current.Load(); pause.For(ctx, interval); {
+	for reported := c.current.Load(); pause.For(ctx, interval); {
 		err := c.Refresh(ctx)
 		if err != nil && last == nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "templates not read; those known remain", "error", err)
 		}
 		last = err
-		if now := c.current.Load(); now != told {
-			told = now
+		if now := c.current.Load(); now != reported {
+			reported = now
 			changed()
 		}
 	}
@@ -195,7 +195,7 @@ func (c *Catalog) Version(ctx context.Context, name berth.Template, version stri
 	if t := (*c.kept.Load())[k]; t != nil {
 		return t, nil
 	}
-	// Whoever asks first may leave; the others still want the result.
+	// The first caller may leave; others wait for the same result.
 	loaded := c.loading.DoChan(string(name)+" "+version, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()

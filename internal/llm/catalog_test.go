@@ -347,7 +347,7 @@ func TestDocs_RoutingFile_DescribedWithAValidExample(t *testing.T) { // FM5
 	}
 }
 
-// G4, G8: who names the model of a step, and what is said where the routing file lacks it.
+// G4, G8: who names the model of a step, and what is reported where the routing file lacks it.
 func TestRouting_RoutesAndTemplates_MostSpecificNamesTheModel(t *testing.T) {
 	t.Parallel()
 	one, err := template.Load("triage", map[string]string{
