@@ -131,13 +131,18 @@ type step struct {
 	bought int
 }
 
+// version returns the version of the template to which a task is pinned.
+func (a *Tasks) version(ctx context.Context, t berth.TaskRequest) (*template.Template, error) {
+	version, err := a.Templates.Version(ctx, t.Template, t.TemplateVersion)
+	if mistakes, ok := errors.AsType[template.Mistakes](err); ok {
+		return nil, berth.Errorf(berth.CodeUnavailable, "this worker cannot read the template, which was stored by another release").With(mistakes)
+	}
+	return version, err
+}
+
 // readTemplate reads the version of the template to which the task is pinned.
 func (s *step) readTemplate(ctx context.Context) (err error) {
-	s.template, err = s.Templates.Version(ctx, s.in.Template, s.in.TemplateVersion)
-	if mistakes, ok := errors.AsType[template.Mistakes](err); ok {
-		return berth.Errorf(berth.CodeUnavailable, "this worker cannot read the template, which was stored by another release").With(mistakes)
-	}
-	if err != nil {
+	if s.template, err = s.version(ctx, s.in.TaskRequest); err != nil {
 		return err
 	}
 	spec, ok := s.template.Step(string(s.in.Step.Name))

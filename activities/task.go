@@ -89,7 +89,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, unavailable("admission to the queue not confirmed", err)
 	}
 	// After what can be refused, because the texts of an acceptance that fails must not be found by later tasks.
-	t, err := a.Templates.Version(ctx, row.Template, row.TemplateVersion)
+	t, err := a.version(ctx, row.TaskRequest)
 	if err != nil {
 		return workflows.AcceptReply{}, translate(ctx, err)
 	}

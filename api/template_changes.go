@@ -82,7 +82,7 @@ func (s *server) getTemplate(ctx context.Context, in *TemplatePath) (*client.Tem
 		Name: state.Template, Version: state.Version, State: "active", Source: string(state.Source), ChangedAt: state.ChangedAt, ChangedBy: state.ChangedBy,
 	}
 	t, err := s.Templates.Version(ctx, in.Name, state.Version)
-	if mistakes := (template.Mistakes)(nil); errors.As(err, &mistakes) {
+	if mistakes := template.Mistakes(nil); errors.As(err, &mistakes) {
 		out.State, err = "unreadable", nil
 	} else if err == nil {
 		out.Template, out.Warnings = new(s.templateView(t)), s.Catalog.Lacks(t)

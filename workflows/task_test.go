@@ -80,7 +80,8 @@ func matchInput(hasImage bool) workflows.TaskInput {
 		Deadline: time.Minute, StepTimeout: 30 * time.Second,
 	}
 	in.Steps = []berth.Step{
-		{Name: "ocr", Status: "OCR_PENDING", Queue: "q_paid_batch", Model: "m"}, {Name: "summary", Status: "SUMMARY_PENDING", Queue: "q_paid_batch", Model: "m"},
+		{Name: "ocr", Status: "OCR_PENDING", Queue: "q_paid_batch", Model: "m"},
+		{Name: "summary", Status: "SUMMARY_PENDING", Queue: "q_paid_batch", Model: "m"},
 		{Name: "match", Status: "MATCH_PENDING", Mode: berth.ModeStream, Queue: "q_paid_batch", Model: "m"},
 	}
 	if !hasImage {

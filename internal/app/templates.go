@@ -20,12 +20,13 @@ import (
 type templates struct {
 	*catalog.Catalog
 	directory *catalog.Directory
+	warned    map[string]bool
 }
 
 // openTemplates offers the templates of the binary and of a directory to all processes, and reads those of all. It waits for a database that
 // is unavailable.
 func openTemplates(ctx context.Context, l *ledger.Ledger, dir string, logger *slog.Logger) (*templates, error) {
-	t := &templates{Catalog: catalog.New(l, logger)}
+	t := &templates{Catalog: catalog.New(l, logger), warned: map[string]bool{}}
 	offer := func() error {
 		if err := t.Offer(ctx, ledger.TemplateBuiltIn, template.Builtin().Templates, false); err != nil || dir == "" {
 			return err
@@ -59,15 +60,17 @@ func (t *templates) run(ctx context.Context, changed func()) error {
 	return g.Wait()
 }
 
-// warn logs what the routing file lacks for the templates of new tasks.
+// warn logs once what the routing file lacks for the templates of new tasks. It is for one goroutine.
 func (t *templates) warn(ctx context.Context, c *llm.Catalog, logger *slog.Logger) {
 	list := t.List()
+	problems := c.UnusedRoutes(list)
 	for _, one := range list {
-		for _, text := range c.Lacks(one) {
+		problems = append(problems, c.Lacks(one)...)
+	}
+	for _, text := range problems {
+		if !t.warned[text] {
+			t.warned[text] = true
 			logger.WarnContext(ctx, "routing incomplete", "problem", text)
 		}
-	}
-	for _, text := range c.UnusedRoutes(list) {
-		logger.WarnContext(ctx, "route not used", "problem", text)
 	}
 }

@@ -135,7 +135,9 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { return running.Run(serviceCtx) })
 	services.Go(func() error { return nodes.Run(serviceCtx) })
 	services.Go(func() error { polled.mark(workerCtx); return nil })
-	services.Go(func() error { return b.templates.run(serviceCtx, polled.change) })
+	services.Go(func() error {
+		return b.templates.run(serviceCtx, func() { polled.change(); b.templates.warn(serviceCtx, b.catalog, logger) })
+	})
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
 	services.Go(func() error { probe.Watch(ctx, b.reported()); return nil })
 	if len(cfg.Worker.Queues) == 0 || slices.Contains(cfg.Worker.Queues, workflows.TaskQueueLinks) {

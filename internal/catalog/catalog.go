@@ -149,7 +149,7 @@ func (c *Catalog) Used(ctx context.Context) ([]*template.Template, error) {
 			continue
 		}
 		t, err := c.Version(ctx, v.Template, v.Version)
-		if mistakes := (template.Mistakes)(nil); errors.As(err, &mistakes) || berth.CodeOf(err) == berth.CodeNotFound {
+		if mistakes := template.Mistakes(nil); errors.As(err, &mistakes) || berth.CodeOf(err) == berth.CodeNotFound {
 			continue
 		} else if err != nil {
 			return nil, err

@@ -374,11 +374,15 @@ func TestRouting_RoutesAndTemplates_MostSpecificNamesTheModel(t *testing.T) {
 	}{
 		"named by the template": {all, map[string]Route{"default": {Paid: "a", Free: "b"}}, "eyes template, big template, a default; eyes template, b default, b default", nil},
 		"a step's own route":    {all, map[string]Route{"triage.facts": {Paid: "a"}, "triage": {Paid: "b", Free: "b"}}, "eyes template, a triage.facts, b triage; eyes template, b triage, b triage", nil},
-		"unknown models": {[]string{"a"}, map[string]Route{"default": {Paid: "a", Free: "a"}, "vision": {Paid: "a", Free: "a"}},
-			"a vision, a default, a default; a vision, a default, a default", []string{
+		"unknown models": {
+			[]string{"a"},
+			map[string]Route{"default": {Paid: "a", Free: "a"}, "vision": {Paid: "a", Free: "a"}},
+			"a vision, a default, a default; a vision, a default, a default",
+			[]string{
 				"step read uses a, because the routing file (BERTH_ROUTING_FILE) has no model eyes: add it to models, or a route triage.read",
 				"step facts uses a, because the routing file (BERTH_ROUTING_FILE) has no model big: add it to models, or a route triage.facts",
-			}},
+			},
+		},
 		"nothing": {nil, nil, " ,  ,  ;  ,  ,  ", []string{
 			"step read has no model, because the routing file (BERTH_ROUTING_FILE) has no model eyes", "step facts has no model, because",
 			"step facts has no model in the free tier: add a route triage.facts", "step advice has no model in the paid tier: add a route triage.advice",
