@@ -110,7 +110,7 @@ func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client
 	}, out.Activated); err != nil {
 		return nil, err
 	}
-	s.templateChanged(ctx, "template stored", t.Name, t.Version)
+	s.templateChanged(ctx, "stored", t.Name, t.Version)
 	return out, nil
 }
 
@@ -128,7 +128,7 @@ func mistaken(mistakes template.Mistakes) *Problem {
 
 // templateChanged makes a change known to this process. The others read it by themselves.
 func (s *server) templateChanged(ctx context.Context, what string, name berth.Template, version string) {
-	s.log.InfoContext(ctx, what, "template", name, "version", version, "by", callOf(ctx).user.UserID)
+	s.log.InfoContext(ctx, "template changed", "change", what, "template", name, "version", version, "by", callOf(ctx).user.UserID)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), templateTimeout)
 	defer cancel()
 	if err := s.Templates.Refresh(ctx); err != nil {
@@ -184,7 +184,7 @@ func (s *server) activateTemplate(ctx context.Context, in *activateTemplateInput
 	if err := s.Ledger.ActivateTemplate(ctx, in.Name, in.Body.Version, callOf(ctx).user.UserID); err != nil {
 		return nil, err
 	}
-	s.templateChanged(ctx, "template activated", in.Name, in.Body.Version)
+	s.templateChanged(ctx, "activated", in.Name, in.Body.Version)
 	return s.getTemplate(ctx, &in.TemplatePath)
 }
 
@@ -192,6 +192,6 @@ func (s *server) deleteTemplate(ctx context.Context, in *TemplatePath) (*struct{
 	if err := s.Ledger.DeleteTemplate(ctx, in.Name, callOf(ctx).user.UserID); err != nil {
 		return nil, err
 	}
-	s.templateChanged(ctx, "template deleted", in.Name, "")
+	s.templateChanged(ctx, "deleted", in.Name, "")
 	return nil, nil //nolint:nilnil // the response has no body
 }

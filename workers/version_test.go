@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestRun_VersionWithTooManyTaskQueues_RestIsNotPolled(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- workers.Run(ctx, nil, acts, opts) }()
 	require.Len(t, <-polled, 94)
-	given.Store(new(append(models, workers.ModelQueue{Queue: berth.Queues()[0], Model: "b"}, workers.ModelQueue{Queue: berth.Queues()[0], Model: "c"})))
+	given.Store(new(append(slices.Clone(models), workers.ModelQueue{Queue: berth.Queues()[0], Model: "b"}, workers.ModelQueue{Queue: berth.Queues()[0], Model: "c"})))
 	changed <- struct{}{}
 	names := <-polled
 	require.Len(t, names, 95, "with the five queues of workflows these are 100")
