@@ -141,7 +141,7 @@ func largeUpload(t *testing.T, p *reverseProxy) {
 		_, err := client.New(p.base, p.s.token("alice")).Upload(t.Context(), "large.png", content)
 		require.Equal(t, berth.CodeTooLarge, problem(t, err).Code)
 		require.ErrorContains(t, err, "client_max_body_size")
-		out, err := p.berth(p.s.token("alice"), "task", "submit", "--template", "job_match", "--job", file, "--resume", "../examples/resume-en.txt")
+		out, err := p.berth(p.s.token("alice"), "task", "submit", "--template", "job_match", "--var", "jobImage=@"+file, "--var", "resume=@../examples/resume-en.txt")
 		require.Error(t, err)
 		require.Contains(t, out, "client_max_body_size")
 		return
