@@ -39,11 +39,12 @@ func TestCode_NamesNoTemplate(t *testing.T) {
 		case err != nil:
 			return err
 		case d.IsDir():
-			if slices.Contains([]string{".git", "bin", "examples", "node_modules", "templates", "tests", "testdata", "console"}, d.Name()) {
+			if slices.Contains([]string{".git", "bin", "examples", "node_modules", "dist", "templates", "tests", "testdata"}, d.Name()) {
 				return filepath.SkipDir
 			}
 			return nil
-		case strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".lua", ".sql"}, filepath.Ext(path)):
+		case strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".d.ts") || // generated from the descriptions of the API
+			!slices.Contains([]string{".go", ".lua", ".sql", ".ts", ".svelte", ".css"}, filepath.Ext(path)):
 			return nil
 		}
 		files++

@@ -196,7 +196,7 @@ func (b *tab) serveResult(taskID string, result any) {
 		window.fetch = async (url, o) => {
 			if (new URL(url, document.baseURI).pathname === '/v1/tasks/%[1]s/events') return new Response(null, { status: 204 });
 			const res = await window.fetched(url, o);
-			if (String(url) !== '/v1/tasks/%[1]s') return res;
+			if (new URL(url, document.baseURI).pathname !== '/v1/tasks/%[1]s') return res;
 			return Response.json({ ...(await res.json()), result: %[2]s });
 		} }`, taskID, text)))
 }

@@ -27,8 +27,8 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 		locale                                            berth.Locale
 		lang, ahead, about, free, waiting, paused, spoken string
 	}{
-		{berth.LocaleEN, "en", `^\d+ ahead`, "about", "free queue and model", "Waiting", "The model is paused", "Model paused. Summarise. "},
-		{berth.LocaleZH, "zh-Hans", `^前面还有 \d+ 个`, "约", "免费队列和模型", "排队中", "模型已暂停", "模型已暂停。概括。"},
+		{berth.LocaleEN, "en", `^\d+ ahead`, "about", "free queue and model", "Waiting", "The model is paused", "Model paused. Summarise the posting. "},
+		{berth.LocaleZH, "zh-Hans", `^前面还有 \d+ 个`, "约", "免费队列和模型", "排队中", "模型已暂停", "模型已暂停。概括职位。"},
 	} {
 		t.Run(string(c.locale), func(t *testing.T) {
 			b, user := openTab(t, chromium), "waiting-"+string(c.locale)

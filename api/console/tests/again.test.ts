@@ -1,15 +1,15 @@
 import { expect, test } from 'vitest';
 import { curlOf, isGone, isWhole, jsonOf, submissionOf, valuesOf } from '../src/lib/again';
 import { emptyValue, fieldsOf, variablesOf } from '../src/lib/form';
-import type { TaskView, TemplateView } from '../src/lib/openapi';
+import type { TaskView, Template } from '../src/lib/openapi';
 import { shell } from './shell.mjs';
 
-const text = (name: string, more = {}) => ({ name, required: false, kinds: ['text', 'text_asset'], ...more });
-const image = (name: string, more = {}) => ({ name, required: false, kinds: ['image_asset'], ...more });
+const text = (name: string, more = {}) => ({ name, kind: 'document', required: false, kinds: ['text', 'text_asset'], label: {}, ...more });
+const image = (name: string, more = {}) => ({ name, kind: 'image', required: false, kinds: ['image_asset'], label: {}, ...more });
 const template = {
-  template: 'any', mode: 'batch', credits: 1, locales: ['en'],
+  name: 'any', mode: 'batch', credits: 1, locales: ['en'],
   variables: [text('body', { required: true }), text('paper', { group: 'g' }), image('scan', { group: 'g' }), image('photo', { group: 'g' }), text('more'), image('stamp')],
-} as unknown as TemplateView;
+} as unknown as Template;
 
 const input = (variable: string, kind: string, more = {}) => ({ variable, kind, assetId: `a_${variable}`, size: 5, ...more });
 const taskWith = (...inputs: ReturnType<typeof input>[]) => ({

@@ -1,10 +1,10 @@
 // A task as it was submitted, in the forms in which it is submitted again.
 import { fieldAt, fieldsOf, type Value } from './form';
-import type { SubmitBody, TaskView, TemplateView } from './openapi';
+import type { SubmitBody, TaskView, Template } from './openapi';
 
 /** submissionOf returns the submission of the same task, without an id. */
 export const submissionOf = ({ template, serviceId, locale, variables }: TaskView): SubmitBody =>
-  ({ template: template as SubmitBody['template'], serviceId, locale, variables });
+  ({ template, serviceId, locale, variables });
 
 /** isWhole reports whether all of the input is kept, so that the task can be submitted again as it is. */
 export const isWhole = (task: TaskView) => (task.inputs ?? []).every((i) => !i.erased);
@@ -25,7 +25,7 @@ const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
  * valuesOf returns the content of a template's form as it was when the task was submitted. Files stay what the server has stored; text
  * reads a stored text. What was erased, or what the template has not any more, is left out.
  */
-export async function valuesOf(task: TaskView, template: TemplateView, text: (assetId: string) => Promise<string>): Promise<Record<string, Value>> {
+export async function valuesOf(task: TaskView, template: Template, text: (assetId: string) => Promise<string>): Promise<Record<string, Value>> {
   const keys = fieldsOf(template).map((f) => f.key);
   const values: Record<string, Value> = {};
   for (const i of task.inputs ?? []) {
