@@ -328,3 +328,39 @@ func TestRenderTemplate_PromptTooLarge_Refused(t *testing.T) {
 		require.Equal(t, want, a.status, "%.200s", a.body)
 	}
 }
+
+// G6: a list of some MB is sent again only if it has changed, in any process.
+func TestListTemplates_IfNoneMatch_304UntilAChange(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	list := func(header ...string) answer {
+		return h.call(http.MethodGet, "/v1/templates", h.token("alice"), nil, header...)
+	}
+	first := list()
+	require.Equal(t, http.StatusOK, first.status)
+	require.Equal(t, "no-cache, private", first.header.Get("Cache-Control"))
+	tag := first.header.Get("ETag")
+	require.Regexp(t, `^"[0-9a-f]{32}"$`, tag)
+	for _, sent := range []string{tag, "W/" + tag, `"x", ` + tag, "*", "\t" + tag + " ,"} {
+		a := list("If-None-Match", sent)
+		require.Equal(t, http.StatusNotModified, a.status, sent)
+		require.Empty(t, a.body)
+		require.Equal(t, tag, a.header.Get("ETag"))
+		require.Equal(t, "no-cache, private", a.header.Get("Cache-Control"))
+	}
+	for _, sent := range []string{"", `""`, `"x"`, strings.Trim(tag, `"`), strings.ToUpper(tag), ","} {
+		require.Equal(t, http.StatusOK, list("If-None-Match", sent).status, sent)
+	}
+	for range 2 { // the second time with the same files
+		require.Equal(t, http.StatusOK, h.put("triage", doc{"files": files("one")}).status)
+		a := list("If-None-Match", tag)
+		require.Equal(t, http.StatusOK, a.status, "a template was added")
+		require.Contains(t, string(a.body), "triage")
+		require.NotEqual(t, tag, a.header.Get("ETag"))
+		require.Equal(t, http.StatusNotModified, list("If-None-Match", a.header.Get("ETag")).status)
+		require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/templates/triage", h.token("olga", "operator"), nil).status)
+		again := list()
+		require.Equal(t, tag, again.header.Get("ETag"), "the same list has the same tag")
+		require.Equal(t, string(first.body), string(again.body))
+	}
+}
