@@ -66,6 +66,7 @@ func (s *server) templateChangeRoutes() {
 		"Get a version of a template with its files"))
 	register(s, "POST /v1/templates/{name}/activate", forOperator, s.activateTemplate, op("activate-template", "templates",
 		"Make a stored version that of new tasks", "Also of a deleted template."))
+	s.renderTemplateRoute()
 	registerOutput(s, "DELETE /v1/templates/{name}", forOperator, s.deleteTemplate, op("delete-template", "templates", "Refuse new tasks of a template",
 		"Accepted tasks keep their version. A template of a binary or directory stays deleted, too, until a version is stored or activated here."))
 }

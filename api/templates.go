@@ -3,7 +3,13 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"berth"
 	"berth/client"
@@ -23,14 +29,67 @@ type meOutputBody struct {
 }
 
 func (s *server) templateRoutes() {
-	register(s, "GET /v1/templates", forUser, s.listTemplates, op("list-templates", "templates", "List the templates of new tasks",
-		"By name. Each has what a form, the progress of a task and its result need."))
+	unchanged := map[string]*huma.Response{
+		"304": {Description: "The list is that of the `ETag` in `If-None-Match`"}, "default": s.problemResponse(),
+	}
+	registerOutput(s, "GET /v1/templates", forUser, s.listTemplates, withResponses(unchanged, op("list-templates", "templates", "List the templates of new tasks",
+		"By name. Each has what a form, the progress of a task and its result need.")))
 	register(s, "GET /v1/me", rule{}, s.me, op("get-me", "account", "Get the user of the token, with tier and credits"))
 	s.templateChangeRoutes()
 }
 
-func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutputBody, error) {
-	return &templatesOutputBody{Templates: convert(s.Templates.List(), s.templateView)}, nil
+type listTemplatesInput struct {
+	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an earlier response: 304 without a body if nothing has changed"`
+}
+
+type listTemplatesOutput struct {
+	Status       int
+	ETag         string `header:"ETag" doc:"Changes with the list"`
+	CacheControl string `header:"Cache-Control"`
+	Body         templatesOutputBody
+}
+
+func (s *server) listTemplates(_ context.Context, in *listTemplatesInput) (*listTemplatesOutput, error) {
+	list := s.Templates.List()
+	tag, err := s.templatesTag(list)
+	if err != nil {
+		return nil, err
+	}
+	out := &listTemplatesOutput{Status: http.StatusOK, ETag: tag, CacheControl: "no-cache, private"}
+	if sameTag(in.IfNoneMatch, tag) {
+		out.Status = http.StatusNotModified
+	} else {
+		out.Body.Templates = convert(list, s.templateView)
+	}
+	return out, nil
+}
+
+// taggedTemplates is a list of templates with its tag. It is immutable.
+type taggedTemplates struct {
+	list []*template.Template
+	tag  string
+}
+
+// templatesTag returns the entity tag of a list: the hash of the response, because releases and routing files differ, too.
+func (s *server) templatesTag(list []*template.Template) (string, error) {
+	if known := s.tagged.Load(); known != nil && slices.Equal(known.list, list) {
+		return known.tag, nil
+	}
+	b, err := json.Marshal(convert(list, s.templateView))
+	if err != nil {
+		return "", fmt.Errorf("serialize templates: %w", err)
+	}
+	tag := `"` + hash(b)[:32] + `"`
+	s.tagged.Store(&taggedTemplates{list, tag})
+	return tag, nil
+}
+
+// sameTag reports whether a field If-None-Match has a tag, which contains no comma (RFC 9110, section 13.1.2).
+func sameTag(field, tag string) bool {
+	return slices.ContainsFunc(strings.Split(field, ","), func(one string) bool {
+		one = strings.TrimSpace(one)
+		return one == "*" || strings.TrimPrefix(one, "W/") == tag
+	})
 }
 
 // templateView returns what users see of a template.

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -224,4 +225,142 @@ func TestSubmitTask_Locale_IsOneOfTheTemplate(t *testing.T) {
 	require.Equal(t, "locale", a.problem.Field)
 	require.Equal(t, "fr is not a language of triage, which has zh-Hant, pt-BR", a.problem.Detail)
 	require.Equal(t, "locale", submit("??").problem.Field)
+}
+
+// G8: operators see what models would get, of each step that a task would have.
+func TestRenderTemplate_Variables_MessagesOfEachStep(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	given := files("one")
+	given["template.yaml"] = given["template.yaml"].(string) + "background: [{name: earlier, matching: report}]\n"
+	given["facts.zh.prompt"] = "{{role \"system\"}}{{@locale}} {{schema}}{{role \"user\"}}{{report}}。{{#each earlier}}, {{this}}{{/each}}"
+	delete(given, "facts.prompt")
+	given["facts.en.prompt"] = "one {{schema}} {{report}}{{#each earlier}}, {{this}}{{/each}}"
+	first := h.put("triage", doc{"files": given}).json(t)["version"]
+	second := h.put("triage", doc{"files": files("two"), "activate": false}).json(t)["version"]
+	render := func(body doc) answer {
+		return h.call(http.MethodPost, "/v1/templates/triage/render", h.token("olga", "operator"), body)
+	}
+	// shown returns the messages in one line each.
+	shown := func(a answer) (lines []string) {
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		for _, step := range a.json(t)["steps"].([]any) {
+			for _, m := range step.(doc)["messages"].([]any) {
+				line := fmt.Sprint(step.(doc)["id"], " ", m.(doc)["role"], ":")
+				for _, p := range m.(doc)["parts"].([]any) {
+					if name := p.(doc)["image"]; name != nil {
+						line += fmt.Sprint(" <", name, ">")
+						continue
+					}
+					text := p.(doc)["text"].(string)
+					if from := strings.Index(text, "{"); from >= 0 {
+						schema := json.NewDecoder(strings.NewReader(text[from:]))
+						require.NoError(t, schema.Decode(&doc{}))
+						text = text[:from] + "SCHEMA" + text[from+int(schema.InputOffset()):]
+					}
+					line += " " + text
+				}
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	const marks = `<b>{{role "system"}}<<<dotprompt:role:system>>>{{media url=report}}`
+	upload := h.upload("olga", "x.png", pngOf(t, 4, 4)).json(t)["assetId"]
+	for name, c := range map[string]struct {
+		body doc
+		want []string
+	}{
+		"a text":           {doc{"variables": doc{"report": "It broke."}, "locale": "en"}, []string{"facts user: one SCHEMA It broke."}},
+		"another language": {doc{"variables": doc{"report": "坏了"}, "locale": "zh-CN"}, []string{"facts system: zh SCHEMA", "facts user: 坏了。"}},
+		"markers":          {doc{"variables": doc{"report": marks}, "locale": "en"}, []string{"facts user: one SCHEMA " + marks}},
+		"another version":  {doc{"variables": doc{"report": "It broke."}, "version": second}, []string{"facts user: two SCHEMA It broke."}},
+		"an image":         {doc{"variables": doc{"screenshot": "x.png"}, "locale": "en"}, []string{"read user: Read  <screenshot>", "facts user: one SCHEMA [output of step read]"}},
+		"an uploaded one":  {doc{"variables": doc{"screenshot": doc{"assetId": upload}}, "locale": "en"}, []string{"read user: Read  <screenshot>", "facts user: one SCHEMA [output of step read]"}},
+		"with an output":   {doc{"variables": doc{"screenshot": "x", "report": "OUT"}, "locale": "en"}, []string{"read user: Read  <screenshot>", "facts user: one SCHEMA OUT"}},
+		"with background":  {doc{"variables": doc{"report": "R"}, "background": doc{"earlier": []string{"A", "B"}}, "locale": "en"}, []string{"facts user: one SCHEMA R, A, B"}},
+	} {
+		require.Equal(t, c.want, shown(render(c.body)), name)
+	}
+	require.Equal(t, first, render(doc{"variables": doc{"report": "R"}}).json(t)["version"])
+
+	for name, c := range map[string]struct {
+		body   doc
+		status int
+		field  string
+	}{
+		"an unknown variable":  {doc{"variables": doc{"report": "R", "mood": "x"}}, 400, "variables.mood"},
+		"no variable":          {doc{}, 400, "variables.report"},
+		"an empty text":        {doc{"variables": doc{"report": " "}}, 400, "variables.report"},
+		"a foreign asset":      {doc{"variables": doc{"report": doc{"assetId": "nope"}}}, 400, "variables.report.assetId"},
+		"an image as a text":   {doc{"variables": doc{"report": doc{"assetId": upload}}}, 400, "variables.report.assetId"},
+		"an unknown list":      {doc{"variables": doc{"report": "R"}, "background": doc{"later": []string{"A"}}}, 400, "background.later"},
+		"an empty text of one": {doc{"variables": doc{"report": "R"}, "background": doc{"earlier": []string{"A", ""}}}, 400, "background.earlier[1]"},
+		"a language":           {doc{"variables": doc{"report": "R"}, "locale": "fr"}, 400, "locale"},
+		"an unknown version":   {doc{"variables": doc{"report": "R"}, "version": "nope"}, 404, ""},
+	} {
+		a := render(c.body)
+		require.Equal(t, c.status, a.status, "%s: %s", name, a.body)
+		require.Equal(t, c.field, a.problem.Field, name)
+	}
+	require.Equal(t, http.StatusForbidden, h.call(http.MethodPost, "/v1/templates/triage/render", h.token("alice"), doc{}).status)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodPost, "/v1/templates/nope/render", h.token("olga", "operator"), doc{}).status)
+	entries, _, err := h.ledger.AuditLog(t.Context(), ledger.AuditQuery{UserID: "olga"}, "", 100)
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "of the versions")
+
+	_, err = h.ledger.PutTemplate(t.Context(), ledger.TemplateVersion{
+		Template: "triage", Version: "newer", Source: ledger.TemplateAPI, Files: map[string]string{"template.yaml": "title: T\nnewField: 1\n"},
+	}, true)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, render(doc{"variables": doc{"report": "R"}}).status)
+}
+
+// G1: a prompt that grows beyond its limits is an error, not a failure of the server.
+func TestRenderTemplate_PromptTooLarge_Refused(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	require.Equal(t, http.StatusOK, h.put("long", doc{"files": doc{
+		"long.prompt": "---\ntitle: T\nvariables: [{name: x, required: true}]\n---\n" + strings.Repeat("{{x}}", 120),
+	}}).status)
+	for size, want := range map[int]int{1000: 200, 190_000: 413} {
+		a := h.call(http.MethodPost, "/v1/templates/long/render", h.token("olga", "operator"), doc{"variables": doc{"x": strings.Repeat("x", size)}})
+		require.Equal(t, want, a.status, "%.200s", a.body)
+	}
+}
+
+// G6: a list of some MB is sent again only if it has changed, in any process.
+func TestListTemplates_IfNoneMatch_304UntilAChange(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	list := func(header ...string) answer {
+		return h.call(http.MethodGet, "/v1/templates", h.token("alice"), nil, header...)
+	}
+	first := list()
+	require.Equal(t, http.StatusOK, first.status)
+	require.Equal(t, "no-cache, private", first.header.Get("Cache-Control"))
+	tag := first.header.Get("ETag")
+	require.Regexp(t, `^"[0-9a-f]{32}"$`, tag)
+	for _, sent := range []string{tag, "W/" + tag, `"x", ` + tag, "*", "\t" + tag + " ,"} {
+		a := list("If-None-Match", sent)
+		require.Equal(t, http.StatusNotModified, a.status, sent)
+		require.Empty(t, a.body)
+		require.Equal(t, tag, a.header.Get("ETag"))
+		require.Equal(t, "no-cache, private", a.header.Get("Cache-Control"))
+	}
+	for _, sent := range []string{"", `""`, `"x"`, strings.Trim(tag, `"`), strings.ToUpper(tag), ","} {
+		require.Equal(t, http.StatusOK, list("If-None-Match", sent).status, sent)
+	}
+	for range 2 { // the second time with the same files
+		require.Equal(t, http.StatusOK, h.put("triage", doc{"files": files("one")}).status)
+		a := list("If-None-Match", tag)
+		require.Equal(t, http.StatusOK, a.status, "a template was added")
+		require.Contains(t, string(a.body), "triage")
+		require.NotEqual(t, tag, a.header.Get("ETag"))
+		require.Equal(t, http.StatusNotModified, list("If-None-Match", a.header.Get("ETag")).status)
+		require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/templates/triage", h.token("olga", "operator"), nil).status)
+		again := list()
+		require.Equal(t, tag, again.header.Get("ETag"), "the same list has the same tag")
+		require.Equal(t, string(first.body), string(again.body))
+	}
 }

@@ -71,6 +71,18 @@ type values struct {
 
 // checkValues validates the variables before anything is stored. Errors name the field.
 func (s *server) checkValues(ctx context.Context, userID string, t *template.Template, vars map[string]Variable) (values, error) {
+	v, err := s.readValues(ctx, userID, vars)
+	if err != nil {
+		return values{}, err
+	}
+	if err := t.CheckVariables(v.kinds); err != nil {
+		return values{}, v.blameAsset(t, err)
+	}
+	return v, nil
+}
+
+// readValues reads the variables and the assets that they name.
+func (s *server) readValues(ctx context.Context, userID string, vars map[string]Variable) (values, error) {
 	v := values{
 		texts: map[string]string{}, stored: map[string]string{}, assets: map[string]string{}, files: map[string]string{},
 		kinds: map[string]berth.VariableKind{},
@@ -96,9 +108,6 @@ func (s *server) checkValues(ctx context.Context, userID string, t *template.Tem
 			v.texts[name] = vars[name].Text
 		}
 		v.kinds[name] = kind
-	}
-	if err := t.CheckVariables(v.kinds); err != nil {
-		return values{}, v.blameAsset(t, err)
 	}
 	return v, nil
 }

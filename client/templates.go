@@ -108,6 +108,41 @@ type AppliedTemplate struct {
 	Warnings  []string       `json:"warnings,omitempty" doc:"What the routing file of this process lacks for it"`
 }
 
+// TemplateInput is the body of POST /v1/templates/{name}/render. A variable is a string or an AssetVariable.
+type TemplateInput struct {
+	Version    string              `json:"version,omitempty"`
+	Locale     berth.Locale        `json:"locale,omitempty"`
+	Variables  map[string]any      `json:"variables,omitempty"`
+	Background map[string][]string `json:"background,omitempty"`
+}
+
+// RenderedTemplate is what the models of a task would get.
+type RenderedTemplate struct {
+	Name    berth.Template `json:"name"`
+	Version string         `json:"version"`
+	Locale  berth.Locale   `json:"locale" doc:"Language of the prompts"`
+	Steps   []RenderedStep `json:"steps" doc:"The steps that a task with these variables has, in their order"`
+}
+
+// RenderedStep is the prompt of a step.
+type RenderedStep struct {
+	ID       berth.StepName    `json:"id"`
+	Mode     berth.Mode        `json:"mode" enum:"stream,batch,vision"`
+	Messages []RenderedMessage `json:"messages"`
+}
+
+// RenderedMessage is one message of a prompt.
+type RenderedMessage struct {
+	Role  string         `json:"role" enum:"system,user,model"`
+	Parts []RenderedPart `json:"parts" doc:"In the order in which the model gets them"`
+}
+
+// RenderedPart is a text or an image.
+type RenderedPart struct {
+	Text  string `json:"text,omitempty"`
+	Image string `json:"image,omitempty" doc:"The variable whose image the model gets here"`
+}
+
 // Templates returns the templates of new tasks by name.
 func (c *Client) Templates(ctx context.Context) ([]Template, error) {
 	out, err := fetch[struct{ Templates []Template }](ctx, c, http.MethodGet, "/v1/templates", nil)
@@ -137,6 +172,11 @@ func (c *Client) PutTemplate(ctx context.Context, name berth.Template, files Tem
 // ActivateTemplate makes a stored version that of new tasks.
 func (c *Client) ActivateTemplate(ctx context.Context, name berth.Template, version string) (TemplateState, error) {
 	return fetch[TemplateState](ctx, c, http.MethodPost, templatePath(name)+"/activate", map[string]string{"version": version})
+}
+
+// RenderTemplate returns the prompts of a task with this input. Nothing is stored, and no model is asked.
+func (c *Client) RenderTemplate(ctx context.Context, name berth.Template, in TemplateInput) (RenderedTemplate, error) {
+	return fetch[RenderedTemplate](ctx, c, http.MethodPost, templatePath(name)+"/render", in)
 }
 
 // DeleteTemplate makes new tasks of a template refused. Accepted ones keep their version.

@@ -48,6 +48,7 @@ func (c *templateRender) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return setting.Wrong(err)
 	}
+	_, in = t.Assume(in)
 	messages, err := t.Messages(ctx, step.ID, c.Locale, in)
 	if invalid, ok := errors.AsType[*berth.Error](err); ok && invalid.Field != "" {
 		name := strings.TrimPrefix(invalid.Field, "variables.")

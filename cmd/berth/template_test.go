@@ -123,6 +123,9 @@ func TestTemplateRender_Values_AreInTheMessages(t *testing.T) { // G8
 	out, err = templateRun(t, "render", "translate", "--step", "read", "-v", "photo=@"+photo)
 	require.NoError(t, err)
 	require.Contains(t, out, "[image/png, ")
+	out, err = templateRun(t, "render", "translate", "-v", "photo=@"+photo, "-v", "language=French")
+	require.NoError(t, err)
+	require.Contains(t, out, "[output of step read]")
 	for want, args := range map[string][]string{
 		"step answer needs topic: add --var ":    {"haiku", "--dir", dir},
 		`template "nope" not found: use one of `: {"nope"},

@@ -27,9 +27,18 @@ const (
 	maxKept = 2000
 )
 
+// store is what a catalog needs of *ledger.Ledger, which documents the methods.
+type store interface {
+	OfferTemplates(ctx context.Context, versions []ledger.TemplateVersion, changed bool) (added int, err error)
+	TemplateChanges(ctx context.Context) (int64, error)
+	Templates(ctx context.Context) ([]ledger.TemplateState, error)
+	TemplateVersion(ctx context.Context, name berth.Template, version string) (ledger.TemplateVersion, error)
+	OpenTemplateVersions(ctx context.Context) ([]ledger.TemplateVersion, error)
+}
+
 // Catalog is the catalog of a process. It is safe for concurrent use.
 type Catalog struct {
-	ledger *ledger.Ledger
+	ledger store
 	log    *slog.Logger
 
 	current atomic.Pointer[snapshot]
@@ -67,8 +76,8 @@ func (c *Catalog) Offer(ctx context.Context, source ledger.TemplateSource, templ
 	versions := make([]ledger.TemplateVersion, len(templates))
 	for i, t := range templates {
 		versions[i] = ledger.TemplateVersion{Template: t.Name, Version: t.Version, Files: t.Files(), Source: source}
-		c.keep(t)
 	}
+	c.keep(templates...)
 	added, err := c.ledger.OfferTemplates(ctx, versions, changed)
 	if added > 0 {
 		c.log.InfoContext(ctx, "templates added", "source", source, "count", added)
@@ -221,15 +230,17 @@ func (c *Catalog) Version(ctx context.Context, name berth.Template, version stri
 	}
 }
 
-// keep keeps a version for those that ask for it next.
-func (c *Catalog) keep(t *template.Template) {
+// keep keeps versions for those that ask for them next. Others are dropped where there are too many.
+func (c *Catalog) keep(versions ...*template.Template) {
 	for {
 		old := c.kept.Load()
-		next := map[key]*template.Template{}
-		if len(*old) < maxKept {
-			next = maps.Clone(*old)
+		next := make(map[key]*template.Template, len(*old)+len(versions))
+		if len(*old)+len(versions) <= maxKept {
+			maps.Copy(next, *old)
 		}
-		next[key{t.Name, t.Version}] = t
+		for _, t := range versions {
+			next[key{t.Name, t.Version}] = t
+		}
 		if c.kept.CompareAndSwap(old, &next) {
 			return
 		}

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // load returns a template of one prompt.
-func load(t *testing.T, name berth.Template, words string) *template.Template {
+func load(t testing.TB, name berth.Template, words string) *template.Template {
 	t.Helper()
 	loaded, err := template.Load(name, map[string]string{string(name) + ".prompt": "---\ntitle: T\nmodels: m\nvariables: [{name: x}]\n---\n" + words + " {{x}}\n"})
 	require.NoError(t, err)

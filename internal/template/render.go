@@ -20,8 +20,9 @@ type Image struct {
 	Data      []byte
 }
 
-func (m Image) media() dotprompt.Media {
-	return dotprompt.Media{URL: "data:" + m.MediaType + ";base64," + base64.StdEncoding.EncodeToString(m.Data), ContentType: m.MediaType}
+// URL is the address of the image in a message, which contains it.
+func (m Image) URL() string {
+	return "data:" + m.MediaType + ";base64," + base64.StdEncoding.EncodeToString(m.Data)
 }
 
 // Input is what a step's prompt is rendered with. All of it comes from users or models.
@@ -107,7 +108,7 @@ func (t *Template) values(in Input) map[string]any {
 	}
 	for name, image := range in.Images {
 		if len(image.Data) > 0 {
-			values[name] = image.media()
+			values[name] = dotprompt.Media{URL: image.URL(), ContentType: image.MediaType}
 		}
 	}
 	for name, list := range in.Lists {
@@ -195,6 +196,28 @@ func (t *Template) Plan(given map[string]berth.VariableKind) []PlanStep {
 		plan = append(plan, s.Plan())
 	}
 	return plan
+}
+
+// Assume returns the steps of a task with this input, and the input with a text in place of each of their outputs that it lacks: what is shown
+// of a prompt whose earlier steps have not run.
+func (t *Template) Assume(in Input) ([]PlanStep, Input) {
+	given := map[string]berth.VariableKind{}
+	for name := range in.Texts {
+		given[name] = berth.KindText
+	}
+	for name := range in.Images {
+		given[name] = berth.KindImageAsset
+	}
+	texts := map[string]string{}
+	plan := t.Plan(given)
+	for _, s := range plan {
+		if s.Into != "" {
+			texts[s.Into] = "[output of step " + s.ID + "]"
+		}
+	}
+	maps.Copy(texts, in.Texts)
+	in.Texts = texts
+	return plan, in
 }
 
 // Evidence returns the variables whose texts are about the user.
