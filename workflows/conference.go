@@ -330,7 +330,7 @@ func (c *conference) end(ctx workflow.Context) {
 		status = berth.ConferenceDeleted
 	} else if !c.submission.settled {
 		c.submission.settled = true
-		c.submission.refuse(berth.CodeEnded, "the conference was ended before it was open: "+string(reason), berth.Refusal{})
+		c.submission.refusal = refuse(berth.CodeEnded, "the conference was ended before it was open: "+string(reason))
 	}
 	if adoption := c.inFlight.adoption; adoption != nil {
 		c.abandonAdoption(ctx, outcomeEnded)
@@ -379,7 +379,7 @@ func (c *conference) ended(ctx workflow.Context) (berth.Conference, error) {
 
 // refuse ends a first creation: the caller receives the error, and everything is rolled back.
 func (c *conference) refuse(reason berth.ConferenceEnd, code berth.Code, message string) {
-	c.submission.refuse(code, message, berth.Refusal{})
+	c.submission.refusal = refuse(code, message)
 	c.requestEnd(reason)
 }
 

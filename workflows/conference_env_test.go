@@ -1,9 +1,11 @@
 package workflows_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -45,6 +48,8 @@ type conferenceTest struct {
 	events       int                      // number of the last one
 	confirmed    int                      // number of the last event whose publication the workflow knows
 	replyLost    bool                     // a placement is written and published, and its reply is lost
+	warnings     bytes.Buffer             // that were logged; read it after the run
+	requestLost  bool                     // Temporal has started the run, and lost the request to create
 
 	created  updateResult[workflows.CreateReply]
 	moved    updateResult[workflows.MoveReply]
@@ -80,8 +85,10 @@ func noReply(string) error { return context.DeadlineExceeded }
 // newConferenceTest returns an environment with units that have capacity for ten conferences each.
 func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 	t.Helper()
+	h := &conferenceTest{t: t, mu: make(chan struct{}, 1), held: map[string]string{}}
 	var suite testsuite.WorkflowTestSuite
-	h := &conferenceTest{t: t, env: suite.NewTestWorkflowEnvironment(), mu: make(chan struct{}, 1), held: map[string]string{}}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.NewTextHandler(&h.warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	h.env = suite.NewTestWorkflowEnvironment()
 	h.env.SetTestTimeout(20 * time.Second)
 	for _, id := range units {
 		h.units = append(h.units, &fakeUnit{id: id, generation: 1, capacity: 10})
@@ -117,7 +124,11 @@ func newConferenceTest(t *testing.T, units ...string) *conferenceTest {
 		return nil
 	})
 	h.env.RegisterWorkflowWithOptions(workflows.Conference, workflow.RegisterOptions{Name: workflows.ConferenceWorkflow})
-	h.at(0, func() { h.submit("h1", "r1", &h.created) })
+	h.at(0, func() {
+		if !h.requestLost {
+			h.submit("h1", "r1", &h.created)
+		}
+	})
 	return h
 }
 
@@ -211,6 +222,9 @@ func (h *conferenceTest) placeMove(_ context.Context, in workflows.MoveInput) (w
 	h.moves = append(h.moves, in)
 	for _, slot := range in.Release {
 		delete(h.held, slot.LeaseID)
+	}
+	if h.replyLost {
+		return workflows.MovePlan{}, errors.New("the reply is lost")
 	}
 	if h.undrained && in.Drain {
 		return workflows.MovePlan{Undone: true}, nil

@@ -148,6 +148,9 @@ func (c *conference) startMove(ctx workflow.Context) {
 		Unresponsive: c.placement.unresponsive, NotStarted: c.placement.notStarted, Release: c.slots.releasable,
 		Hold: c.in.Rules.hold(),
 	})
+	if err != nil && m.pause == 0 {
+		c.warn(ctx, "conference not moved", err)
+	}
 	switch {
 	case err != nil && m.request != nil:
 		c.refuseMove(refuse(berth.CodeUnavailable, "the conference could not be moved; retry in a few seconds"))

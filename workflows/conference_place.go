@@ -35,6 +35,9 @@ func (c *conference) place(ctx workflow.Context) {
 	}
 	reply, err := local[PlaceReply](once(ctx, 5*time.Second, ""), PlaceConferenceActivity, in)
 	c.record.Revision++ // used by the activity if it placed the conference
+	if err != nil && c.placement.pause == 0 {
+		c.warn(ctx, "conference not placed", err)
+	}
 	switch {
 	case err != nil && first:
 		c.refuse(berth.EndNoCapacity, berth.CodeUnavailable, "the conference could not be placed; retry in a few seconds")
@@ -54,6 +57,11 @@ func (c *conference) place(ctx workflow.Context) {
 	}
 }
 
+// warn logs why the search for a unit failed. Retries that fail are not logged again.
+func (c *conference) warn(ctx workflow.Context, message string, err error) {
+	workflow.GetLogger(ctx).Warn(message, "e164", c.record.E164, "conference", c.record.ID, "error", err)
+}
+
 // placed sends the unit that was chosen its command.
 func (c *conference) placed(ctx workflow.Context, record berth.Conference, slot berth.Assignment, first bool) {
 	c.record, c.slots.owner, c.placement.pause = record, &slot, 0
@@ -66,7 +74,7 @@ func (c *conference) placed(ctx workflow.Context, record berth.Conference, slot 
 
 // refusePlacement ends a new conference for which there is no capacity or licence.
 func (c *conference) refusePlacement(reply PlaceReply) {
-	c.submission.refuse(reply.Code, reply.Message, reply.Refusal)
+	c.submission.refusal = refuseFor("", reply.Code, reply.Message, reply.Refusal)
 	if reply.Code == berth.CodeNoLicence {
 		c.requestEnd(berth.EndNoLicence)
 	} else {

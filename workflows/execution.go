@@ -98,11 +98,7 @@ func (e *execution) setup(ctx workflow.Context) error {
 
 // submit is the execute update. It returns once the execution is accepted or refused.
 func (e *execution) submit(ctx workflow.Context, req ExecuteRequest) (ExecuteReply, error) {
-	err := e.submission.wait(ctx, req.SubmissionID)
-	if refusal := e.submission.refusal; refusal != nil {
-		err = refuseFor(e.submission.id, refusalCode(refusal), refusalMessage(refusal), refusalDetail(refusal))
-	}
-	if err != nil {
+	if err := e.submission.wait(ctx, req.SubmissionID); err != nil {
 		return ExecuteReply{}, err
 	}
 	reply := e.decision

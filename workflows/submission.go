@@ -2,7 +2,9 @@ package workflows
 
 import (
 	"cmp"
+	"errors"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"berth"
@@ -15,15 +17,19 @@ type submission struct {
 	refusal error
 }
 
-// wait returns nil once the work is accepted, or the refusal.
+// wait returns nil once the work is accepted, or the refusal, also where the run is cancelled. Temporal keeps the refusal after the
+// end of the run. It names the first request, which may arrive after the work was refused: it does not decide a later one, which
+// may start the next run.
 func (s *submission) wait(ctx workflow.Context, id string) error {
 	s.id = cmp.Or(s.id, id)
-	if err := workflow.Await(ctx, func() bool { return s.settled }); err != nil {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	if err := workflow.Await(ctx, func() bool { return s.settled }); err != nil || s.refusal == nil {
 		return err
 	}
-	return s.refusal
-}
-
-func (s *submission) refuse(code berth.Code, message string, detail berth.Refusal) {
-	s.refusal = refuseFor(s.id, code, message, detail)
+	code, message := berth.CodeUnavailable, "the request was not accepted; retry"
+	if app, ok := errors.AsType[*temporal.ApplicationError](s.refusal); ok {
+		code, message = berth.Code(app.Type()), app.Message()
+	}
+	return refuseFor(s.id, code, message, refusalDetail(s.refusal))
 }

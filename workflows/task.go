@@ -168,15 +168,10 @@ func (t *task) setup(ctx workflow.Context) error {
 	})
 }
 
-// submit returns once the task is accepted or refused. A refusal names the first request: it does not decide a later one, which
-// may start the next run.
+// submit returns once the task is accepted or refused.
 func (t *task) submit(ctx workflow.Context, req SubmitRequest) (SubmitReply, error) {
 	if err := t.submission.wait(ctx, req.SubmissionID); err != nil {
-		code, message := berth.CodeUnavailable, "the task was not accepted; retry"
-		if app, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-			code, message = berth.Code(app.Type()), app.Message()
-		}
-		return SubmitReply{}, refuseFor(t.submission.id, code, message, berth.Refusal{})
+		return SubmitReply{}, err
 	}
 	return SubmitReply{SubmissionID: t.submission.id, Status: t.accepted.Status, Replay: !t.accepted.Created && t.accepted.Status.Final(), Tier: t.accepted.Tier}, nil
 }
