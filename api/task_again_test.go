@@ -238,7 +238,7 @@ func TestTaskList_TitleOrService_Filters(t *testing.T) { // T30
 	}
 	for query, want := range map[string][]any{
 		"q=ENGINEER": {"Backend Engineer"}, "q=+engineer+": {"Backend Engineer"}, "q=" + url.QueryEscape("工程"): {"后端工程师"}, "q=%25": {"100%"}, "q=_": nil,
-		"open=true&serviceId=mail": {"100%"}, "open=true&status=FAILED": nil, "serviceId=mail": {"100%"}, "q=engineer&serviceId=mail": nil, "q=engineer&serviceId=jobs&template=job_match&status=PENDING": {"Backend Engineer"},
+		"open=true&serviceId=mail": {"100%"}, "open=true&status=FAILED": nil, "template=other": nil, "serviceId=mail": {"100%"}, "q=engineer&serviceId=mail": nil, "q=engineer&serviceId=jobs&template=job_match&status=PENDING": {"Backend Engineer"},
 	} {
 		require.ElementsMatch(t, want, titles(alice, query), query)
 	}
@@ -247,7 +247,7 @@ func TestTaskList_TitleOrService_Filters(t *testing.T) { // T30
 	require.Equal(t, []any{"Backend Engineer"}, titles(h.operator(), "userId=alice&q=engineer"))
 	for query, field := range map[string]string{
 		"q=" + strings.Repeat("a", 81): "q", "q=a%0Ab": "q", "q=%FF": "q", "serviceId=a%20b": "serviceId", "q=a&q=b": "q",
-		"status=DONE": "status", "template=other": "template", "from=yesterday": "from", "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z": "from",
+		"status=DONE": "status", "from=yesterday": "from", "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z": "from",
 	} {
 		a := h.call(http.MethodGet, "/v1/tasks?"+query, alice, nil)
 		require.Contains(t, []int{http.StatusBadRequest, http.StatusUnprocessableEntity}, a.status, query)
