@@ -71,7 +71,7 @@ func TestCLI_TaskList_ShowsFilteredTasks(t *testing.T) {
 	require.Contains(t, done, "more tasks: --cursor ")
 	require.NotContains(t, done, "first")
 	require.NotContains(t, s.runCLI(true, "task", "list", "--to", "2020-01-01T00:00:00Z"), "first")
-	require.Contains(t, s.runCLI(false, "task", "list", "--status", "OVER"), "--status must be one of")
+	require.Contains(t, s.runCLI(false, "task", "list", "--status", "OVER"), "status: must match the pattern ^(PENDING|STREAMING|COMPLETED|")
 	require.Contains(t, s.runCLI(false, "task", "list", "--since", "1h", "--from", "2020-01-01T00:00:00Z"), "not both")
 	require.Contains(t, s.runCLI(false, "task", "list", "--user", "bob"), "your own id")
 }
