@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -160,11 +159,10 @@ func (d *Directory) look() (uint64, error) {
 			at := path.Join(dir, e.Name())
 			info, err := fs.Stat(fsys, at) // of what a link leads to
 			if err != nil {
-				_, _ = fmt.Fprintf(sum, "%s?", at)
+				_, _ = fmt.Fprintf(sum, "%s?\n", at)
 				continue
 			}
-			_, _ = fmt.Fprintf(sum, "%s %d %s", at, info.Size(), info.Mode())
-			_ = binary.Write(sum, binary.LittleEndian, info.ModTime().UnixNano())
+			_, _ = fmt.Fprintf(sum, "%s %d %s %d\n", at, info.Size(), info.Mode(), info.ModTime().UnixNano())
 			if info.IsDir() && depth < maxDepth {
 				if err := walk(fsys, at, depth+1); err != nil {
 					return err

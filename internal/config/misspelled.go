@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"berth/internal/editdistance"
 )
 
 // maxMistakes is how many characters of a variable's name may be wrong, missing or added, so that it is treated as a misspelled setting.
@@ -22,7 +24,10 @@ func Misspelled(model *kong.Application, environ []string) []string {
 		}
 		meant, fewest := "", maxMistakes+1
 		for _, candidate := range known {
-			if n := mistakes(strings.ToUpper(name), candidate, fewest); n < fewest {
+			if max(len(name)-len(candidate), len(candidate)-len(name)) >= fewest {
+				continue // at least as many are added or missing
+			}
+			if n := editdistance.Of(strings.ToUpper(name), candidate); n < fewest {
 				meant, fewest = candidate, n
 			}
 		}
@@ -55,28 +60,4 @@ func environNames(environ []string) []string {
 		names[i], _, _ = strings.Cut(variable, "=")
 	}
 	return names
-}
-
-// mistakes returns the edit distance of two names, or limit if it is at least that.
-func mistakes(a, b string, limit int) int {
-	if max(len(a)-len(b), len(b)-len(a)) >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return min(row[len(b)], limit)
 }

@@ -298,14 +298,10 @@ func (l *loader) readSingle(name string) {
 		return
 	}
 	stem, locale := splitPrompt(name)
-	l.spec = spec{
-		Title: m.Title, Description: m.Description, Credits: m.Credits, Locales: m.Locales, Variables: m.Variables,
-		Stages: m.Stages, Items: m.Items, Background: m.Background,
-	}
-	l.spec.Steps = []stepSpec{{Prompt: stem, Step: Step{
+	l.spec = spec{about: m.about, Steps: []stepSpec{{Prompt: stem, Step: Step{
 		ID: onlyStep, Label: m.Label, Mode: m.Mode, Models: m.Models, Status: m.Status, MaxOutputTokens: m.MaxOutputTokens, Timeout: m.Timeout,
 		Truncated: m.Truncated, Empty: m.Empty,
-	}}}
+	}}}}
 	if len(m.Title) == 0 {
 		l.invalid(nil, "missing property 'title'")
 	}

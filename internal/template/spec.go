@@ -162,18 +162,23 @@ type Background struct {
 	Max      int   `yaml:"max" json:"max"`
 }
 
-// spec is a template.yaml.
-type spec struct {
+// about is what a template.yaml and a prompt that is a template state of the whole template.
+type about struct {
 	Editor      string         `yaml:"$schema"`
 	Title       Text           `yaml:"title"`
 	Description Text           `yaml:"description"`
 	Credits     *int64         `yaml:"credits"`
 	Locales     []berth.Locale `yaml:"locales"`
 	Variables   []Variable     `yaml:"variables"`
-	Steps       []stepSpec     `yaml:"steps"`
 	Stages      []Stage        `yaml:"stages"`
 	Items       []itemSpec     `yaml:"items"`
 	Background  []Background   `yaml:"background"`
+}
+
+// spec is a template.yaml.
+type spec struct {
+	about `yaml:",inline"`
+	Steps []stepSpec `yaml:"steps"`
 }
 
 type stepSpec struct {
@@ -190,15 +195,7 @@ type itemSpec struct {
 // matter is the front matter of a prompt. All of it is for a prompt that is a template; one beside a template.yaml has Model, Config and
 // Output only.
 type matter struct {
-	Editor          string           `yaml:"$schema"`
-	Title           Text             `yaml:"title"`
-	Description     Text             `yaml:"description"`
-	Credits         *int64           `yaml:"credits"`
-	Locales         []berth.Locale   `yaml:"locales"`
-	Variables       []Variable       `yaml:"variables"`
-	Stages          []Stage          `yaml:"stages"`
-	Items           []itemSpec       `yaml:"items"`
-	Background      []Background     `yaml:"background"`
+	about           `yaml:",inline"`
 	Label           Text             `yaml:"label"`
 	Mode            berth.Mode       `yaml:"mode"`
 	Models          Models           `yaml:"models"`

@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
+	"berth/internal/editdistance"
 	"berth/internal/schema"
 	"berth/internal/yamlfile"
 	"berth/templates"
@@ -180,7 +181,7 @@ func known(s *jsonschema.Schema, path []string) []string {
 func meant(name string, fields []string) string {
 	best, least := "", 0
 	for _, f := range fields {
-		d := distance(strings.ToLower(f), strings.ToLower(name))
+		d := editdistance.Of(strings.ToLower(f), strings.ToLower(name))
 		if strings.EqualFold(f, name+"s") || strings.EqualFold(f+"s", name) {
 			d = 0
 		}
@@ -195,25 +196,4 @@ func meant(name string, fields []string) string {
 		return ": remove it"
 	}
 	return ": use one of " + strings.Join(fields, ", ")
-}
-
-// distance is the number of characters that differ (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
