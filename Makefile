@@ -126,6 +126,11 @@ proof: build ## Run the long fault tests and list all failures; SEED=n repeats a
 	@scripts/setup.sh test
 	@SEED=$(SEED) GO=$(GO) scripts/proof.sh
 
+.PHONY: conformance
+conformance: ## Run the cases of dotprompt: CASES is the directory spec of google/dotprompt
+	@test -d '$(CASES)' || { echo "conformance: CASES names no directory: make conformance CASES=DIR" >&2; exit 2; }
+	$(GO) test -count=1 -v -tags conformance -run '^TestConformance' ./internal/dotprompt -args -cases '$(abspath $(CASES))'
+
 .PHONY: console
 console: ## Build the page; fail without Node 20.19 or newer
 	@scripts/console.sh

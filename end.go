@@ -24,8 +24,8 @@ func TerminalEvent(t Task, result Asset) (Event, error) {
 	return ev, nil
 }
 
-// Result returns the text and the JSON of a stored result. A batch task has only JSON; a stream task has text and, if the
-// match found points, these as JSON.
+// Result returns the text and the JSON of a stored result. A batch task has only JSON; a stream task has text and, if there are
+// items in it, these as JSON.
 func Result(a Asset) (text string, data json.RawMessage, err error) {
 	switch a.MediaType {
 	case JSONMediaType:
@@ -38,12 +38,12 @@ func Result(a Asset) (text string, data json.RawMessage, err error) {
 		if err := json.Unmarshal(a.Content, &answer); err != nil {
 			return "", nil, fmt.Errorf("asset %s: %w", a.ID, err)
 		}
-		if len(answer.Points) == 0 {
+		if len(answer.Items) == 0 {
 			return answer.Text, nil, nil
 		}
 		data, err := json.Marshal(struct {
-			Points []MatchPoint `json:"points"`
-		}{answer.Points})
+			Items []Item `json:"items"`
+		}{answer.Items})
 		return answer.Text, data, err
 	default:
 		return string(a.Content), nil, nil

@@ -14,13 +14,13 @@ import (
 func TestTerminalEvent(t *testing.T) { // T10, T13, T16
 	t.Parallel()
 	task := berth.Task{TaskPlan: berth.TaskPlan{TaskRequest: berth.TaskRequest{ID: "t", ServiceID: "s"}}, Status: berth.TaskCompleted, Usage: berth.Usage{InputTokens: 1, OutputTokens: 2}}
-	answer, err := json.Marshal(berth.Answer{Text: "good", Points: []berth.MatchPoint{{Requirement: "Go", Matched: true}}})
+	answer, err := json.Marshal(berth.Answer{Text: "good", Items: []berth.Item{{Kind: "point", Value: json.RawMessage(`{"requirement":"Go","matched":true}`)}}})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		asset        berth.Asset
 		text, result string
 	}{
-		"a match":   {berth.Asset{MediaType: berth.AnswerMediaType, Content: answer}, "good", `{"points":[{"requirement":"Go","matched":true}]}`},
+		"a match":   {berth.Asset{MediaType: berth.AnswerMediaType, Content: answer}, "good", `{"items":[{"kind":"point","value":{"requirement":"Go","matched":true}}]}`},
 		"a batch":   {berth.Asset{MediaType: berth.JSONMediaType, Content: []byte(`{"a":1}`)}, "", `{"a":1}`},
 		"a picture": {berth.Asset{MediaType: berth.TextMediaType, Content: []byte("read")}, "read", ""},
 	} {

@@ -83,16 +83,11 @@ func (t EventType) DevelopmentOnly() bool { return t.rules().DevelopmentOnly }
 // Stage is what a task is doing, as shown to users.
 type Stage string
 
-// The stages. The first four are those of a match.
+// The stages of all tasks. Templates declare others; StageAnswer is that of a step without any.
 const (
-	StageIngest  Stage = "ingest"
-	StageCompare Stage = "compare"
-	StageScore   Stage = "score"
-	StageDeliver Stage = "deliver"
 	StageQueue   Stage = "queue"
-	StageOCR     Stage = "ocr"
-	StageSummary Stage = "summary"
 	StageAnswer  Stage = "answer"
+	StageDeliver Stage = "deliver" // the end
 )
 
 // Event is one event of a task's stream. TaskID, ServiceID, Stage and TS are always set. The other fields belong to the types that
@@ -122,12 +117,12 @@ type Event struct {
 	StartedAt int64  `json:"startedAt,omitempty" on:"token_batch" doc:"When the first token came, in Unix milliseconds"`
 	EndedAt   int64  `json:"endedAt,omitempty" on:"token_batch" doc:"When the last token came, in Unix milliseconds"`
 
-	Status  TaskStatus   `json:"status,omitempty" on:"queued stage_progress reset done error" doc:"The task's new status"`
-	Message string       `json:"message,omitempty" on:"stage_progress reset debug error" doc:"A short text in the task's locale; in reset the reason"`
-	Attempt int64        `json:"attempt,omitempty" on:"reset" doc:"Number of the attempt, counted over all steps"`
-	Points  []MatchPoint `json:"points,omitempty" on:"stage_progress" doc:"What a match found, with the passages that prove it"`
+	Status  TaskStatus `json:"status,omitempty" on:"queued stage_progress reset done error" doc:"The task's new status"`
+	Message string     `json:"message,omitempty" on:"stage_progress reset debug error" doc:"A short text in the task's locale; in reset the reason"`
+	Attempt int64      `json:"attempt,omitempty" on:"reset" doc:"Number of the attempt, counted over all steps"`
+	Items   []Item     `json:"items,omitempty" on:"stage_progress" doc:"Objects within the answer, as the template declares them"`
 
-	Result          json.RawMessage `json:"result,omitempty" on:"done" doc:"The answer of a batch task, and the points of a match"`
+	Result          json.RawMessage `json:"result,omitempty" on:"done" doc:"The answer of a batch task; of a stream {\"items\"}, if it has any"`
 	Usage           *Usage          `json:"usage,omitempty" on:"done"`
 	FinishReason    string          `json:"finishReason,omitempty" on:"done" doc:"Why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer of any step"`
 	PromptTruncated bool            `json:"promptTruncated,omitempty" on:"done" doc:"A provider read only a part of the prompt of a step"`
@@ -135,18 +130,16 @@ type Event struct {
 	Code Code `json:"code,omitempty" on:"stage_progress error" doc:"In stage_progress, of a fault that will be retried"`
 }
 
-// MatchPoint compares one requirement of a posting with a résumé; Evidence quotes the passage that proves it.
-type MatchPoint struct {
-	Requirement string `json:"requirement"`
-	Matched     bool   `json:"matched"`
-	Evidence    string `json:"evidence,omitempty"`
+// Item is an object within an answer, of a kind that the template declares.
+type Item struct {
+	Kind  string          `json:"kind" doc:"Id of the kind in the template"`
+	Value json.RawMessage `json:"value" doc:"Valid against the schema of the kind"`
 }
 
-// Answer is the stored result of a stream step: the visible text and what the compare stage found. Its media type is
-// AnswerMediaType.
+// Answer is the stored result of a stream step: the visible text and the items in it. Its media type is AnswerMediaType.
 type Answer struct {
-	Text   string       `json:"text"`
-	Points []MatchPoint `json:"points,omitempty"`
+	Text  string `json:"text"`
+	Items []Item `json:"items,omitempty"`
 }
 
 // Media types of stored results.

@@ -1,6 +1,7 @@
 package berth
 
 import (
+	"slices"
 	"strings"
 
 	"golang.org/x/text/language"
@@ -91,19 +92,26 @@ func isLanguage(tag language.Tag) bool {
 	}
 }
 
-// ParseLocale returns the supported locale of a language in any form that ParseLanguage reads; CodeInvalid for the field without one.
+// ParseLocale returns the locale of a language in any form that ParseLanguage reads. Which ones are supported is the templates' business.
 func ParseLocale(field, v string) (Locale, error) {
 	tag, err := ParseLanguage(field, v)
-	if err != nil {
-		return "", err
+	return Locale(tag), err
+}
+
+// NearestLocale returns which of the declared locales serves a wanted one: the same, the same without variant, region or script, or the
+// first of the same language; false if none does.
+func NearestLocale(declared []Locale, wanted Locale) (Locale, bool) {
+	for try := string(wanted); try != ""; try = try[:max(strings.LastIndexByte(try, '-'), 0)] {
+		if slices.Contains(declared, Locale(try)) {
+			return Locale(try), true
+		}
 	}
-	base, _ := language.Raw.Make(tag).Base()
-	switch l := Locale(base.String()); l {
-	case LocaleEN, LocaleZH:
-		return l, nil
-	default:
-		return "", Invalid(field, "%q is not supported; use en or zh", v)
+	base, _, _ := strings.Cut(string(wanted), "-")
+	i := slices.IndexFunc(declared, func(l Locale) bool { return base != "" && strings.HasPrefix(string(l), base+"-") })
+	if i < 0 {
+		return "", false
 	}
+	return declared[i], true
 }
 
 // spoken is what of a language decides which nodes can translate it: the code and the script, so that zh-TW and zh-HK are zh-Hant, and

@@ -15,6 +15,7 @@ const (
 	MaxConferenceTitle = 200
 	MaxLabel           = 128 // of a host or a zone
 	MaxReason          = 500 // why an operator did something
+	MaxTaskTitle       = 80
 )
 
 // maxInput bounds the bytes of a name as it was sent, for each character of its limit. Normal form C composes at most four characters to

@@ -45,94 +45,67 @@ func TaskQueue(q Queue, model string) string { return string(q) + "." + model }
 // Locale is the language of prompts and answers.
 type Locale string
 
-// The supported locales.
+// The locales of the texts that berth itself writes. Templates declare their own.
 const (
 	LocaleEN Locale = "en"
 	LocaleZH Locale = "zh"
 )
 
-// TaskStatus is the status of a task. Statuses only move forward, and the last three are final.
+// TaskStatus is the status of a task: one of those below, or that of a task that waits for the model of a step, which its template names,
+// such as MATCH_PENDING. Statuses only move forward, and the last three are final.
 type TaskStatus string
 
-// The statuses of a task.
+// The statuses of all tasks.
 const (
-	TaskPending        TaskStatus = "PENDING"
-	TaskOCRPending     TaskStatus = "OCR_PENDING"
-	TaskSummaryPending TaskStatus = "SUMMARY_PENDING"
-	TaskMatchPending   TaskStatus = "MATCH_PENDING"
-	TaskAnswerPending  TaskStatus = "ANSWER_PENDING"
-	TaskStreaming      TaskStatus = "STREAMING"
-	TaskCompleted      TaskStatus = "COMPLETED"
-	TaskFailed         TaskStatus = "FAILED"
-	TaskCancelled      TaskStatus = "CANCELLED"
+	TaskPending   TaskStatus = "PENDING"
+	TaskStreaming TaskStatus = "STREAMING"
+	TaskCompleted TaskStatus = "COMPLETED"
+	TaskFailed    TaskStatus = "FAILED"
+	TaskCancelled TaskStatus = "CANCELLED"
 )
+
+// TaskStatusPattern is that of all statuses.
+const TaskStatusPattern = `^(PENDING|STREAMING|COMPLETED|FAILED|CANCELLED|[A-Z][A-Z0-9_]{0,63}_PENDING)$`
 
 // Final reports whether the status can no longer change.
 func (s TaskStatus) Final() bool {
 	return s == TaskCompleted || s == TaskFailed || s == TaskCancelled
 }
 
-// TaskStatuses returns all statuses in their order.
-func TaskStatuses() []TaskStatus {
-	return []TaskStatus{
-		TaskPending, TaskOCRPending, TaskSummaryPending, TaskMatchPending, TaskAnswerPending, TaskStreaming,
-		TaskCompleted, TaskFailed, TaskCancelled,
-	}
-}
-
-// taskTransitions follows from the chains of the templates. Any open task can fail or be cancelled.
-var taskTransitions = func() transitions[TaskStatus] {
-	next := transitions[TaskStatus]{"": {TaskPending}}
-	for _, template := range templates {
-		for _, hasImage := range []bool{false, true} {
-			status := TaskPending
-			for _, step := range template.Steps(hasImage) {
-				status = next.add(status, Step{Name: step.Name}.PendingStatus())
-				if step.Template.Spec().Mode == ModeStream {
-					status = next.add(status, TaskStreaming)
-				}
-			}
-			if template.Submittable() {
-				next.add(status, TaskCompleted)
-			}
-		}
-	}
-	for status := range next {
-		if status != "" {
-			next.add(status, TaskFailed)
-			next.add(status, TaskCancelled)
-		}
-	}
-	return next
-}()
-
-// CanBecome reports whether a task with this status can change to next, also beyond statuses between them: a task whose row was
-// restored from a backup continues where its run is.
-func (s TaskStatus) CanBecome(next TaskStatus) bool {
-	return slices.ContainsFunc(taskTransitions[s], func(following TaskStatus) bool { return following == next || following.CanBecome(next) })
-}
-
 // Step is one model call with the routing that was fixed when the task was accepted.
 type Step struct {
-	Name     StepName `json:"name"`
-	Template Template `json:"template"`
-	Mode     Mode     `json:"mode"`
-	Queue    Queue    `json:"queue"`
-	Model    string   `json:"model"`
+	Name  StepName `json:"name"`
+	Mode  Mode     `json:"mode"`
+	Queue Queue    `json:"queue"`
+	Model string   `json:"model"`
+	// Status is that of the task while it waits for the step's model.
+	Status TaskStatus `json:"status"`
+	// Timeout is the longest time that the call may take; 0 for that of the workers.
+	Timeout time.Duration `json:"timeout,omitempty"`
 }
 
-// PendingStatus returns the status of a task that waits for this step's model.
-func (s Step) PendingStatus() TaskStatus {
-	switch s.Name {
-	case StepOCR:
-		return TaskOCRPending
-	case StepSummary:
-		return TaskSummaryPending
-	case StepMatch:
-		return TaskMatchPending
-	default:
-		return TaskAnswerPending
+// CanBecome reports whether a task of these steps can change from a status to next, also beyond statuses between them: a task whose row
+// was restored from a backup continues where its run is.
+func (p TaskPlan) CanBecome(now, next TaskStatus) bool {
+	if now.Final() {
+		return false
 	}
+	if now == "" {
+		return next == TaskPending
+	}
+	if next == TaskFailed || next == TaskCancelled {
+		return true
+	}
+	order := []TaskStatus{TaskPending}
+	for _, step := range p.Steps {
+		order = append(order, step.Status)
+		if step.Mode == ModeStream {
+			order = append(order, TaskStreaming)
+		}
+	}
+	order = append(order, TaskCompleted)
+	first := slices.Index(order, now)
+	return first >= 0 && slices.Contains(order[first+1:], next)
 }
 
 // TaskRequest is the part of a task that is the same from its submission through the workflow to the ledger's row and
@@ -141,10 +114,12 @@ type TaskRequest struct {
 	ID        string   `json:"taskId"`
 	ServiceID string   `json:"serviceId"`
 	Template  Template `json:"template"`
-	Locale    Locale   `json:"locale"`
-	Tier      Tier     `json:"tier"`
+	// TemplateVersion is what all steps of the task use, also after the template was changed.
+	TemplateVersion string `json:"templateVersion,omitempty"`
+	Locale          Locale `json:"locale"`
+	Tier            Tier   `json:"tier"`
 	// Variables maps a variable's name to the asset that holds its value.
-	Variables map[string]string `json:"variables" doc:"Asset id of each variable"`
+	Variables map[string]string `json:"variables"`
 	TraceID   string            `json:"traceId,omitempty"`
 	RequestID string            `json:"requestId,omitempty"`
 }
@@ -165,6 +140,8 @@ type TaskPlan struct {
 	// Key is empty for a task whose id the client chose.
 	Key    string `json:"key,omitempty"`
 	Number int64  `json:"number,omitempty"`
+	// TitleAsset is the asset that the title is taken from when the row is stored: histories contain no texts.
+	TitleAsset string `json:"titleAsset,omitempty"`
 }
 
 // TaskRef identifies a task. Its id is unique among the tasks of its user, who may have chosen it.
@@ -201,6 +178,8 @@ func (p TaskPlan) Ref() TaskRef { return TaskRef{UserID: p.UserID, TaskID: p.ID}
 // Task is one LLM request as the ledger stores it.
 type Task struct {
 	TaskPlan
+	// Title is the one that the client gave, the name of a file, or the first words of a text; empty when it was erased.
+	Title  string
 	Status TaskStatus
 	// StepIndex is the current step.
 	StepIndex int
@@ -258,9 +237,10 @@ const (
 	AssetImage  AssetKind = "image"
 	AssetText   AssetKind = "text"
 	AssetResult AssetKind = "result"
+	AssetTitle  AssetKind = "title" // of a task, as its client gave it
 )
 
-// Asset is a stored image or text.
+// Asset is a stored image or text. A text without a name was not uploaded as a file.
 type Asset struct {
 	ID        string    `json:"assetId"`
 	UserID    string    `json:"userId"`

@@ -11,90 +11,100 @@ import (
 
 	"berth"
 	"berth/internal/llm"
+	"berth/internal/template"
 )
 
-// Bounds of the background in a prompt.
 const (
-	maxPassages  = 6
-	maxFound     = 30
-	maxSummaries = 3
+	// maxFound is how many passages a search returns, of which those that the prompt already contains are left out.
+	maxFound = 30
 	// maxQuery bounds the text that a search uses, in bytes.
 	maxQuery = 4000
 )
 
-// prompt loads the step's inputs by id and fills its template.
+// prompt loads what the step's prompt names, and renders it.
 func (s *step) prompt(ctx context.Context) ([]llm.Message, error) {
 	in, err := s.input(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return llm.Prompt(s.in.Step.Template, s.in.Locale, in)
+	messages, err := s.template.Messages(ctx, string(s.in.Step.Name), s.in.Locale, in)
+	if err != nil {
+		return nil, err
+	}
+	return llm.MessagesOf(messages), nil
 }
 
-func (s *step) input(ctx context.Context) (llm.Input, error) {
-	spec := s.in.Step.Template.Spec()
-	in := llm.Input{Variables: map[string]string{}, Outputs: map[berth.StepName]string{}}
-	variables := map[string]string{}
+// input reads the variables and outputs that the prompt names, and the background.
+func (s *step) input(ctx context.Context) (template.Input, error) {
+	in := template.Input{Texts: map[string]string{}, Images: map[string]template.Image{}, Lists: map[string][]string{}}
+	wanted := map[string]string{} // assets by name
 	for name, id := range s.in.Variables {
-		if spec.Reads(name) {
-			variables[name] = id
+		wanted[name] = id
+	}
+	outputs := map[string]bool{}
+	for _, earlier := range s.template.Steps {
+		if id, ok := s.in.Outputs[berth.StepName(earlier.ID)]; ok {
+			wanted[earlier.Into], outputs[earlier.Into] = id, true
 		}
 	}
-	ids := slices.Concat(slices.Collect(maps.Values(variables)), slices.Collect(maps.Values(s.in.Outputs)))
-	assets, err := s.Ledger.GetAssets(ctx, s.in.UserID, ids)
+	maps.DeleteFunc(wanted, func(name string, _ string) bool { return !s.reads(name) })
+	assets, err := s.Ledger.GetAssets(ctx, s.in.UserID, slices.Collect(maps.Values(wanted)))
 	if err != nil {
 		return in, fmt.Errorf("variables and outputs: %w", err)
 	}
-	for name, id := range variables {
+	for name, id := range wanted {
 		asset, ok := assets[id]
 		switch {
+		case !ok && outputs[name]:
+			return in, berth.Errorf(berth.CodeNotFound, "the output %s of an earlier step no longer exists", name)
 		case !ok:
 			return in, berth.Errorf(berth.CodeNotFound, "the asset of variable %s no longer exists", name)
 		case asset.Kind == berth.AssetImage:
-			in.Image = &llm.Image{MediaType: asset.MediaType, Data: asset.Content}
+			in.Images[name] = template.Image{MediaType: asset.MediaType, Data: asset.Content}
 		default:
-			in.Variables[name] = string(asset.Content)
+			in.Texts[name] = string(asset.Content)
 		}
 	}
-	for name, id := range s.in.Outputs {
-		asset, ok := assets[id]
-		switch {
-		case !ok:
-			return in, berth.Errorf(berth.CodeNotFound, "the output of step %s no longer exists", name)
-		case name == berth.StepOCR:
-			in.Variables[s.in.Template.Spec().ImageText] = string(asset.Content)
-		default:
-			in.Outputs[name] = string(asset.Content)
-		}
-	}
-	if !spec.Background {
-		return in, nil
-	}
-	return in, s.addBackground(ctx, &in)
+	return in, s.addBackground(ctx, in)
 }
 
-// addBackground adds what the user has stored: summaries of résumés, and the passages that match the posting.
-func (s *step) addBackground(ctx context.Context, in *llm.Input) error {
-	summaries, err := s.Ledger.LatestResults(ctx, s.in.UserID, berth.TemplateResumeSummary, maxSummaries)
-	if err != nil {
-		return fmt.Errorf("stored summaries: %w", err)
-	}
-	for _, a := range summaries {
-		in.Summaries = append(in.Summaries, string(a.Content))
-	}
-	query := cmp.Or(in.Outputs[berth.StepSummary], in.Variables[berth.VarJobText])
-	passages, err := s.Ledger.SearchPassages(ctx, s.in.UserID, words(query), maxFound)
-	if err != nil {
-		return fmt.Errorf("search passages: %w", err)
-	}
+// reads reports whether the prompt names a variable or an output, or a search of the prompt's background begins with it.
+func (s *step) reads(name string) bool {
+	return slices.Contains(s.spec.Reads, name) || slices.ContainsFunc(s.template.Background, func(b template.Background) bool {
+		return slices.Contains(s.spec.Reads, b.Name) && slices.Contains(b.Matching, name)
+	})
+}
+
+// addBackground adds the stored texts of the user that the prompt names.
+func (s *step) addBackground(ctx context.Context, in template.Input) error {
 	given := slices.Collect(maps.Values(s.in.Variables))
-	for _, p := range passages {
-		if len(in.Passages) == maxPassages {
-			break
+	for _, b := range s.template.Background {
+		if !slices.Contains(s.spec.Reads, b.Name) {
+			continue
 		}
-		// The prompt already contains the texts of this task.
-		if !slices.Contains(given, p.AssetID) {
-			in.Passages = append(in.Passages, p.Text)
+		if b.Results != "" {
+			results, err := s.Ledger.LatestResults(ctx, s.in.UserID, b.Results, b.Max)
+			if err != nil {
+				return fmt.Errorf("stored results: %w", err)
+			}
+			for _, a := range results {
+				in.Lists[b.Name] = append(in.Lists[b.Name], string(a.Content))
+			}
+			continue
+		}
+		query := ""
+		for _, name := range b.Matching {
+			query = cmp.Or(query, in.Texts[name])
+		}
+		passages, err := s.Ledger.SearchPassages(ctx, s.in.UserID, words(query), maxFound)
+		if err != nil {
+			return fmt.Errorf("search passages: %w", err)
+		}
+		for _, p := range passages {
+			// The prompt already contains the texts of this task.
+			if len(in.Lists[b.Name]) < b.Max && !slices.Contains(given, p.AssetID) {
+				in.Lists[b.Name] = append(in.Lists[b.Name], p.Text)
+			}
 		}
 	}
 	return nil

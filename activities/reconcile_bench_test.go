@@ -151,9 +151,9 @@ func fullReconciler(b *testing.B, dsn string) *Reconciler {
 	require.NoError(b, err)
 
 	task := berth.Task{TaskPlan: berth.TaskPlan{
-		TaskRequest: berth.TaskRequest{ID: "t", ServiceID: "s", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Tier: berth.TierPaid},
+		TaskRequest: berth.TaskRequest{ID: "t", ServiceID: "s", Template: "job_summary", Locale: berth.LocaleEN, Tier: berth.TierPaid},
 		UserID:      "alice", RequestHash: "hash",
-		Steps: []berth.Step{{Name: berth.StepSummary, Template: berth.TemplateJobSummary, Mode: berth.ModeBatch, Queue: berth.QueueFor(berth.TierPaid, berth.ModeBatch), Model: "m"}},
+		Steps: []berth.Step{{Name: "summary", Mode: berth.ModeBatch, Queue: berth.QueueFor(berth.TierPaid, berth.ModeBatch), Model: "m"}},
 	}, Status: berth.TaskPending, CreatedAt: now, DeadlineAt: now.Add(time.Hour)}
 	_, _, err = store.CreateTask(ctx, task)
 	require.NoError(b, err)

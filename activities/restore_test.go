@@ -173,13 +173,13 @@ func TestRestoreState_Retried_ContinuesAtItsPage(t *testing.T) {
 func TestRestoreState_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
 	t.Parallel()
 	l := newReconciler(t, func(string) error { return nil })
-	step := berth.Step{Name: "match", Template: berth.TemplateJobMatch, Queue: "q_free_stream", Model: "m", Mode: berth.ModeStream}
+	step := berth.Step{Name: "match", Status: "MATCH_PENDING", Queue: "q_free_stream", Model: "m", Mode: berth.ModeStream}
 	const tasks = restorePage + 3
 	for i := range tasks {
 		_, _, err := l.Ledger.CreateTask(t.Context(), berth.Task{
 			TaskPlan: berth.TaskPlan{
 				TaskRequest: berth.TaskRequest{
-					ID: fmt.Sprintf("t%04d", i), ServiceID: "s", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN, Tier: berth.TierFree,
+					ID: fmt.Sprintf("t%04d", i), ServiceID: "s", Template: "job_match", Locale: berth.LocaleEN, Tier: berth.TierFree,
 				},
 				UserID: "alice", RequestHash: "h", Steps: []berth.Step{step},
 			},
@@ -188,7 +188,7 @@ func TestRestoreState_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
 		require.NoError(t, err)
 	}
 	begun := berth.TaskRef{UserID: "alice", TaskID: "t0001"}
-	_, err := l.Ledger.BeginAttempt(t.Context(), begun, 0, step.PendingStatus())
+	_, err := l.Ledger.BeginAttempt(t.Context(), begun, 0, step.Status)
 	require.NoError(t, err)
 	ended := berth.TaskRef{UserID: "alice", TaskID: "t0002"}
 	_, _, err = l.Ledger.FinishTask(t.Context(), ledger.End{TaskRef: ended, Status: berth.TaskCancelled, Code: berth.CodeCancelled})

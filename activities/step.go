@@ -15,6 +15,7 @@ import (
 	"berth/internal/llm"
 	"berth/internal/metrics"
 	"berth/internal/stream"
+	"berth/internal/template"
 	"berth/workflows"
 )
 
@@ -26,7 +27,7 @@ const heartbeatEvery = 2 * time.Second
 // It is idempotent by (task, step): a step that is already recorded returns what it stored, and writes of an older
 // attempt are rejected by both stream and ledger.
 func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.StepOutput, error) {
-	attempt, err := a.Ledger.BeginAttempt(ctx, in.Ref(), in.Index, in.Step.PendingStatus())
+	attempt, err := a.Ledger.BeginAttempt(ctx, in.Ref(), in.Index, in.Step.Status)
 	switch {
 	case err != nil:
 		return workflows.StepOutput{}, stepFault(ctx, err, 0, a.Options.MaxAnswers)
@@ -42,7 +43,9 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	ctx, stop := a.attend(ctx, in.Ref(), attempt.Fence)
 	defer stop()
 	s := &step{Tasks: a, in: in, attempt: attempt, bought: attempt.Bought}
-	s.stage = s.firstStage()
+	if err := s.readTemplate(ctx); err != nil {
+		return workflows.StepOutput{}, stepFault(ctx, err, s.bought, s.Options.MaxAnswers)
+	}
 	began := time.Now()
 	out, err := s.run(ctx)
 	outcome := metrics.OK
@@ -108,9 +111,12 @@ type step struct {
 	*Tasks
 	in      workflows.StepInput
 	attempt ledger.Attempt
-	writer  *stream.Writer
-	stage   berth.Stage
-	answer  berth.Answer
+	// template is the version of the task, and spec its description of the step.
+	template *template.Template
+	spec     template.Step
+	writer   *stream.Writer
+	stage    berth.Stage
+	answer   berth.Answer
 	// reasoned is set once readers know that the model is reasoning.
 	reasoned bool
 	// announced is set once readers know that the step is next, or that it starts again.
@@ -123,6 +129,28 @@ type step struct {
 	startErr error
 	// bought is the number of answers that this step has bought, in all attempts.
 	bought int
+}
+
+// version returns the version of the template to which a task is pinned.
+func (a *Tasks) version(ctx context.Context, t berth.TaskRequest) (*template.Template, error) {
+	version, err := a.Templates.Version(ctx, t.Template, t.TemplateVersion)
+	if mistakes, ok := errors.AsType[template.Mistakes](err); ok {
+		return nil, berth.Errorf(berth.CodeUnavailable, "this worker cannot read the template, which was stored by another release").With(mistakes)
+	}
+	return version, err
+}
+
+// readTemplate reads the version of the template to which the task is pinned.
+func (s *step) readTemplate(ctx context.Context) (err error) {
+	if s.template, err = s.version(ctx, s.in.TaskRequest); err != nil {
+		return err
+	}
+	spec, ok := s.template.Step(string(s.in.Step.Name))
+	if !ok {
+		return berth.Errorf(berth.CodeInternal, "template %s has no step %s", s.in.Template, s.in.Step.Name)
+	}
+	s.spec, s.stage = spec, s.firstStage()
+	return nil
 }
 
 // run is the attempt from the prompt to the stored result.
@@ -171,7 +199,7 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 func (s *step) openWriter(ctx context.Context) (closeWriter func(failed *error)) {
 	ch := channel(s.in.UserID, s.in.ServiceID, s.in.ID)
 	s.writer = s.Streams.Writer(ctx, ch, s.attempt.Fence, berth.Event{
-		TaskID: s.in.ID, ServiceID: s.in.ServiceID, Stage: s.firstStage(),
+		TaskID: s.in.ID, ServiceID: s.in.ServiceID, Stage: s.stage,
 	}, func(ctx context.Context) (bool, error) { return s.Ledger.OwnsTask(ctx, s.in.Ref(), s.attempt.Fence) })
 	return func(failed *error) {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -76,7 +76,7 @@ func TestRunStep_AnswersBought_BoundedWhateverTheCause(t *testing.T) { // B2, FM
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newStepTest(t, berth.TemplateInterviewPrep, inOrder(c.calls...))
+			h := newStepTest(t, "interview_prep", inOrder(c.calls...))
 			for n := range c.attempts {
 				_, err := h.attempt(nil)
 				if n < c.attempts-1 {
@@ -122,9 +122,9 @@ func (h *stepTest) bought() (n int) {
 // A worker that is killed counts once its call had begun, and not while it waited.
 func TestRunStep_WorkersLost_CountOnceCallHadBegun(t *testing.T) { // B2
 	t.Parallel()
-	h := newStepTest(t, berth.TemplateInterviewPrep, whole)
+	h := newStepTest(t, "interview_prep", whole)
 	lose := func(called bool) {
-		a, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].PendingStatus())
+		a, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].Status)
 		require.NoError(t, err)
 		if called {
 			require.NoError(t, h.Ledger.StartCall(t.Context(), ledger.CallStart{
@@ -138,7 +138,7 @@ func TestRunStep_WorkersLost_CountOnceCallHadBegun(t *testing.T) { // B2
 	lose(true)
 	lose(true)
 	lose(false)
-	a, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].PendingStatus())
+	a, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].Status)
 	require.NoError(t, err)
 	require.Equal(t, 2, a.Bought)
 	lose(true)
@@ -158,8 +158,8 @@ func TestRunStep_WorkersLost_CountOnceCallHadBegun(t *testing.T) { // B2
 // An answer that is held is stored, also by an attempt that may buy no other.
 func TestRunStep_HeldAnswerOfLastCall_Stored(t *testing.T) { // B2
 	t.Parallel()
-	h := newStepTest(t, berth.TemplateInterviewPrep, whole)
-	a, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].PendingStatus())
+	h := newStepTest(t, "interview_prep", whole)
+	a, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].Status)
 	require.NoError(t, err)
 	require.NoError(t, h.Ledger.StartCall(t.Context(), ledger.CallStart{
 		TaskRef: h.plan.Ref(), Fence: a.Fence, Status: berth.TaskStreaming, Provider: "deepseek",
@@ -199,7 +199,7 @@ func TestRunStep_MarkupOfModel_ReachesNobody(t *testing.T) { // FM2
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newStepTest(t, berth.TemplateInterviewPrep, provider)
+			h := newStepTest(t, "interview_prep", provider)
 			out, err := h.attempt(nil)
 			require.NoError(t, err)
 			require.Equal(t, "The answer.", h.text())
@@ -211,7 +211,7 @@ func TestRunStep_MarkupOfModel_ReachesNobody(t *testing.T) { // FM2
 	}
 	t.Run("a draft before the final object", func(t *testing.T) {
 		t.Parallel()
-		letter := validJSON(t, berth.TemplateResumeCustomize)
+		letter := validJSON(t, "resume_customize")
 		var final map[string]any
 		require.NoError(t, json.Unmarshal([]byte(letter), &final))
 		for name := range final {
@@ -222,7 +222,7 @@ func TestRunStep_MarkupOfModel_ReachesNobody(t *testing.T) { // FM2
 		second, err := json.Marshal(final)
 		require.NoError(t, err)
 		for _, between := range []string{"<think>" + letter + "</think>", letter + "</think>", letter + "\n</think>\n"} {
-			h := newStepTest(t, berth.TemplateResumeCustomize, answers([2]string{between + string(second), "stop"}))
+			h := newStepTest(t, "resume_customize", answers([2]string{between + string(second), "stop"}))
 			out, err := h.attempt(nil)
 			require.NoError(t, err)
 			stored, err := h.Ledger.GetAsset(t.Context(), "alice", out.AssetID)
@@ -236,7 +236,7 @@ func TestRunStep_MarkupOfModel_ReachesNobody(t *testing.T) { // FM2
 func TestRunStep_PromptTruncatedByProvider_Marked(t *testing.T) { // FM5
 	t.Parallel()
 	for tokens, want := range map[string]bool{"20": true, "2000": false} {
-		h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+		h := newStepTest(t, "interview_prep", func(w http.ResponseWriter, _ *http.Request) {
 			chunk(w, "A short answer.", "stop")
 			_, _ = io.WriteString(w, `data: {"choices":[],"usage":{"prompt_tokens":`+tokens+`,"completion_tokens":5}}`+"\n\n")
 		})

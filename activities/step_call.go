@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,11 +13,12 @@ import (
 	"berth/internal/breaker"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/template"
 )
 
 func (s *step) newCall(messages []llm.Message) llm.Call {
 	return llm.Call{
-		Model: s.in.Step.Model, Messages: messages, JSON: s.in.Step.Mode == berth.ModeBatch,
+		Model: s.in.Step.Model, Messages: messages, JSON: s.spec.Schema != nil, MaxTokens: s.spec.MaxOutputTokens,
 		Labels: []any{"task", s.in.ID, "step", s.in.Step.Name, "fence", s.attempt.Fence},
 	}
 }
@@ -28,13 +30,13 @@ func (s *step) call(ctx context.Context, call llm.Call) (berth.Asset, error) {
 			return berth.Asset{}, err
 		}
 	}
-	switch s.in.Step.Mode {
-	case berth.ModeStream:
-		return s.stream(ctx, call)
-	case berth.ModeVision:
-		return s.read(ctx, call)
-	default:
+	switch {
+	case s.spec.Schema != nil:
 		return s.structured(ctx, call)
+	case s.in.Step.Mode == berth.ModeStream:
+		return s.stream(ctx, call)
+	default:
+		return s.plain(ctx, call)
 	}
 }
 
@@ -73,11 +75,11 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) er
 	return res.Text, err
 }
 
-// stream publishes the answer token by token, with the stages and points that the model marks.
+// stream publishes the answer token by token, with the stages and items that the model marks.
 func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
-	parser := llm.NewStageParser(s.in.Step.Template.Spec())
+	parser := s.template.NewStageParser()
 	var all strings.Builder
-	handle := func(parts []llm.Piece) error {
+	handle := func(parts []template.Piece) error {
 		for _, p := range parts {
 			if err := s.part(p, &all); err != nil {
 				return err
@@ -87,7 +89,7 @@ func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	}
 	_, err := s.ask(ctx, call, func(d llm.Delta) error {
 		if d.Withdrawn {
-			parser = llm.NewStageParser(s.in.Step.Template.Spec())
+			parser = s.template.NewStageParser()
 			all.Reset()
 			if err := s.withdraw(); err != nil {
 				return err
@@ -114,41 +116,44 @@ func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 
 // withdraw tells readers that the text so far is not the answer: the model thought aloud.
 func (s *step) withdraw() error {
-	s.answer.Points, s.stage = nil, s.firstStage()
+	s.answer.Items, s.stage = nil, s.firstStage()
 	s.writer.SetStage(s.stage)
 	return s.writer.Event(berth.Event{
 		Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgThought), Status: berth.TaskStreaming,
 	})
 }
 
-func (s *step) part(p llm.Piece, all *strings.Builder) error {
+func (s *step) part(p template.Piece, all *strings.Builder) error {
 	switch {
 	case p.Stage == s.stage:
 		return nil // already announced
 	case p.Stage != "":
 		s.stage = p.Stage
 		s.writer.SetStage(p.Stage)
-		return s.writer.Event(berth.Event{Type: berth.EventStageProgress, Stage: p.Stage, Message: text(s.in.Locale, msgStage(p.Stage))})
-	case p.Point != nil:
-		if slices.ContainsFunc(s.answer.Points, func(q berth.MatchPoint) bool { return q.Requirement == p.Point.Requirement }) {
+		return s.writer.Event(berth.Event{Type: berth.EventStageProgress, Stage: p.Stage, Message: s.stageText(p.Stage)})
+	case p.Item != nil:
+		if slices.ContainsFunc(s.answer.Items, func(q berth.Item) bool { return q.Kind == p.Item.Kind && bytes.Equal(q.Value, p.Item.Value) }) {
 			return nil // the model repeats itself
 		}
-		s.answer.Points = append(s.answer.Points, *p.Point)
-		return s.writer.Event(berth.Event{Type: berth.EventStageProgress, Points: []berth.MatchPoint{*p.Point}})
+		s.answer.Items = append(s.answer.Items, *p.Item)
+		return s.writer.Event(berth.Event{Type: berth.EventStageProgress, Items: []berth.Item{*p.Item}})
 	default:
 		all.WriteString(p.Text)
 		return s.writer.Token(p.Text)
 	}
 }
 
-// read transcribes the image.
-func (s *step) read(ctx context.Context, call llm.Call) (berth.Asset, error) {
+// plain returns the text of an answer.
+func (s *step) plain(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	answer, err := s.ask(ctx, call, nil)
 	if err != nil {
 		return berth.Asset{}, err
 	}
-	if llm.NoText(answer) {
-		return berth.Asset{}, berth.Errorf(berth.CodeUnreadableImage, "no text could be read from the image")
+	if text := strings.TrimSpace(answer); text == "" || slices.Contains(s.spec.Empty, text) {
+		if s.in.Step.Mode == berth.ModeVision {
+			return berth.Asset{}, berth.Errorf(berth.CodeUnreadableImage, "no text could be read from the image")
+		}
+		return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseEmpty, "the answer says that there is nothing to answer", nil)
 	}
 	return s.result(berth.TextMediaType, []byte(answer)), nil
 }
@@ -156,29 +161,36 @@ func (s *step) read(ctx context.Context, call llm.Call) (berth.Asset, error) {
 // maxContinuations bounds how often the rest of a truncated answer is requested.
 const maxContinuations = 2
 
-// structured validates a batch answer against its template's schema. The rest of a truncated answer is requested if the
+// structured validates an answer against its step's schema. The rest of a truncated answer is requested if the
 // template permits it, and an answer that does not match is requested again with what was wrong.
 func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	answer, err := s.ask(ctx, call, nil)
 	for continued := 0; err == nil; {
-		data, mismatch := llm.ValidateOutput(s.in.Step.Template, []byte(answer))
+		data, mismatch := llm.ValidateOutput(s.template.Output(string(s.in.Step.Name)), []byte(answer))
 		switch {
 		case mismatch == nil:
 			return s.result(berth.JSONMediaType, data), nil
 		case s.last.FinishReason == berth.FinishLength:
 			// A repair would reach the same limit.
-			if s.in.Step.Template.Spec().Truncated != berth.TruncatedContinues || continued == maxContinuations || !s.mayBuy() {
+			if s.spec.Truncated != berth.TruncatedContinues || continued == maxContinuations || !s.mayBuy() {
 				return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseTokens, "", mismatch)
 			}
 			continued++
+			messages, failed := llm.ContinuePrompt(ctx, s.in.Locale, answer)
+			if failed != nil {
+				return berth.Asset{}, failed
+			}
 			var rest string
-			rest, err = s.askAgain(ctx, msgContinue, append(slices.Clip(call.Messages), llm.ContinuePrompt(s.in.Locale, answer)...))
+			rest, err = s.askAgain(ctx, msgContinue, append(slices.Clip(call.Messages), messages...))
 			answer += rest
 		default:
 			if !s.mayBuy() {
 				return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseFormat, "", mismatch)
 			}
-			repair := llm.RepairPrompt(s.in.Step.Template, s.in.Locale, answer, mismatch.Error())
+			repair, failed := llm.RepairPrompt(ctx, s.in.Locale, string(s.spec.Schema), answer, mismatch.Error())
+			if failed != nil {
+				return berth.Asset{}, failed
+			}
 			answer, err = s.askAgain(ctx, msgRepair, append(slices.Clip(call.Messages), repair))
 		}
 	}

@@ -203,8 +203,8 @@ func (s *step) republish(content []byte, text string) error {
 	if err := json.Unmarshal(content, &answer); err != nil {
 		return fmt.Errorf("held answer: %w", err)
 	}
-	if len(answer.Points) > 0 {
-		if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Points: answer.Points}); err != nil {
+	if len(answer.Items) > 0 {
+		if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Items: answer.Items}); err != nil {
 			return err
 		}
 	}

@@ -29,11 +29,11 @@ func (s *step) announcement() []berth.Event {
 		return nil
 	case s.attempt.Called:
 		return []berth.Event{{
-			Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgReset), Status: s.in.Step.PendingStatus(),
+			Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgReset), Status: s.in.Step.Status,
 		}}
 	default:
 		return []berth.Event{{
-			Type: berth.EventStageProgress, Stage: berth.StageQueue, Status: s.in.Step.PendingStatus(), Message: text(s.in.Locale, msgWaiting),
+			Type: berth.EventStageProgress, Stage: berth.StageQueue, Status: s.in.Step.Status, Message: text(s.in.Locale, msgWaiting),
 			Queue: s.in.Step.Queue, Model: s.in.Step.Model,
 		}}
 	}
@@ -46,4 +46,4 @@ func (s *step) announce() {
 	}
 }
 
-func (s *step) firstStage() berth.Stage { return s.in.Step.Template.Spec().FirstStage() }
+func (s *step) firstStage() berth.Stage { return s.template.FirstStage(s.in.Step.Name) }

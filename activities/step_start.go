@@ -13,7 +13,7 @@ import (
 // start moves a stream task to STREAMING and publishes the routing decision, once per task. It fails if the task has ended or
 // a later attempt owns it.
 func (s *step) start(ctx context.Context, provider string) error {
-	status := s.in.Step.PendingStatus()
+	status := s.in.Step.Status
 	if s.in.Step.Mode == berth.ModeStream {
 		status = berth.TaskStreaming
 	}
@@ -25,7 +25,7 @@ func (s *step) start(ctx context.Context, provider string) error {
 		TimeoutSec: int(s.in.Timeout / time.Second), RequestID: s.in.RequestID, TraceID: s.in.TraceID,
 		Simulated: s.simulated(),
 	}, berth.Event{
-		Type: berth.EventStageProgress, Status: status, Message: text(s.in.Locale, msgStage(s.firstStage())),
+		Type: berth.EventStageProgress, Status: status, Message: s.stageText(s.firstStage()),
 		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Simulated: s.simulated(),
 	})...)
 }

@@ -25,9 +25,11 @@ import (
 	"berth/internal/llm"
 	"berth/internal/sim"
 	"berth/internal/stream"
+	"berth/internal/template"
 	"berth/internal/testdb"
 	"berth/internal/testledger"
 	"berth/internal/testredis"
+	"berth/internal/testtemplate"
 	"berth/internal/waiting"
 	"berth/lua"
 	"berth/workflows"
@@ -88,7 +90,7 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 	running := NewRunning(scripts, logger)
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
-		Models: llm.NewClient(catalog, server.Client(), logger), Catalog: catalog, Running: running, Scripts: scripts,
+		Models: llm.NewClient(catalog, server.Client(), logger), Catalog: catalog, Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
 		Waiting: waiting.New(scripts, waiting.Options{
 			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
 		}),
@@ -111,21 +113,21 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 // accept stores the task and opens its stream, as AcceptTask does. Its only step is the last one of the template.
 func (h *stepTest) accept(template berth.Template) {
 	h.t.Helper()
-	spec := template.Spec()
+	spec := testtemplate.Find(h.t, template)
 	asset, err := h.Ledger.PutAsset(h.t.Context(), berth.Asset{
 		UserID: "alice", Kind: berth.AssetText, MediaType: berth.TextMediaType, Content: []byte("We look for a Go developer."),
 	})
 	require.NoError(h.t, err)
 	h.plan = berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
-			ID: "t1", ServiceID: "career", Template: template, Locale: berth.LocaleEN, Tier: berth.TierPaid,
-			Variables: map[string]string{berth.VarJobText: asset.ID, berth.VarResume: asset.ID},
+			ID: "t1", ServiceID: "career", Template: template, TemplateVersion: spec.Version, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+			Variables: map[string]string{"jobText": asset.ID, "resume": asset.ID},
 		},
 		UserID: "alice", RequestHash: "hash",
 	}
-	last := spec.Chain[len(spec.Chain)-1]
+	last := spec.Steps[len(spec.Steps)-1]
 	h.plan.Steps = []berth.Step{{
-		Name: last.Name, Template: last.Template, Mode: spec.Mode, Queue: berth.QueueFor(berth.TierPaid, spec.Mode), Model: stepModel,
+		Name: berth.StepName(last.ID), Mode: last.Mode, Queue: berth.QueueFor(berth.TierPaid, last.Mode), Model: stepModel, Status: last.Status,
 	}}
 	_, err = h.AcceptTask(h.t.Context(), workflows.TaskInput{TaskPlan: h.plan, Deadline: time.Until(h.deadline)})
 	require.NoError(h.t, err)
@@ -219,7 +221,7 @@ func nonEmpty(s string) any {
 // newDatabaseDownTest returns a test whose provider kills the database in the middle of its answer.
 func newDatabaseDownTest(t *testing.T) (h *stepTest) {
 	t.Helper()
-	h = newKillableStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+	h = newKillableStepTest(t, "interview_prep", func(w http.ResponseWriter, _ *http.Request) {
 		chunk(w, "half ", "")
 		h.eventually("the first tokens are published", func() bool { return h.text() == "half " })
 		h.db.Kill()
@@ -289,7 +291,7 @@ func TestRunStep_LastStep_EndsTask(t *testing.T) { // T10, T13
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var h *stepTest
-			h = newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+			h = newStepTest(t, "interview_prep", func(w http.ResponseWriter, _ *http.Request) {
 				if redisFails {
 					h.eventually("the start is published", func() bool { return len(h.events()) > 1 })
 					_ = h.redis.Close()
@@ -331,7 +333,7 @@ func TestRunStep_EndedBeforeCall_NoUsageRow(t *testing.T) { // T19
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) { chunk(w, "never", "stop") })
+			h := newStepTest(t, "interview_prep", func(w http.ResponseWriter, _ *http.Request) { chunk(w, "never", "stop") })
 			release := h.occupy()
 			defer release()
 			done, stop := make(chan error, 1), make(chan struct{})
@@ -354,7 +356,7 @@ func TestRunStep_EndedBeforeCall_NoUsageRow(t *testing.T) { // T19
 func TestRunStep_StartNotRecorded_TokensWait(t *testing.T) { // B2, T13
 	t.Parallel()
 	called, more := make(chan struct{}), make(chan struct{})
-	h := newKillableStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+	h := newKillableStepTest(t, "interview_prep", func(w http.ResponseWriter, _ *http.Request) {
 		chunk(w, "an ", "")
 		close(called)
 		<-more
@@ -389,11 +391,11 @@ func TestRunStep_TaskEndedWhileWaiting_NothingPublished(t *testing.T) { // T13, 
 			return err
 		},
 		"a later attempt owns it": func(h *stepTest) error {
-			_, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].PendingStatus())
+			_, err := h.Ledger.BeginAttempt(t.Context(), h.plan.Ref(), 0, h.plan.Steps[0].Status)
 			return err
 		},
 	} {
-		for _, template := range []berth.Template{berth.TemplateInterviewPrep, berth.TemplateResumeCustomize} {
+		for _, template := range []berth.Template{"interview_prep", "resume_customize"} {
 			t.Run(name+" "+string(template), func(t *testing.T) {
 				t.Parallel()
 				left := make(chan struct{})
@@ -440,7 +442,7 @@ func TestRunStep_EndedDuringCall_ReasonInUsage(t *testing.T) { // T19
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			called := make(chan struct{})
-			h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, r *http.Request) {
+			h := newStepTest(t, "interview_prep", func(w http.ResponseWriter, r *http.Request) {
 				chunk(w, "an ", "")
 				close(called)
 				<-r.Context().Done()
@@ -464,7 +466,7 @@ func TestRunStep_EndedDuringCall_ReasonInUsage(t *testing.T) { // T19
 // The first delta of a server without streaming has reasoning and content.
 func TestRunStep_AnswerInOnePieceWithReasoning_Complete(t *testing.T) { // T27
 	t.Parallel()
-	h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, _ *http.Request) {
+	h := newStepTest(t, "interview_prep", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"choices":[{"index":0,"finish_reason":"stop","message":{"content":"all of it","reasoning_content":"hm"}}]}`)
 	})
@@ -477,7 +479,7 @@ func TestRunStep_AnswerInOnePieceWithReasoning_Complete(t *testing.T) { // T27
 // A slot that is held for longer than a call may take ends the task, instead of another paid call.
 func TestRunStep_CallTakesTooLong_NotRepeated(t *testing.T) { // T20
 	t.Parallel()
-	h := newStepTest(t, berth.TemplateInterviewPrep, func(w http.ResponseWriter, r *http.Request) {
+	h := newStepTest(t, "interview_prep", func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			chunk(w, "word ", "")
 			<-time.After(10 * time.Millisecond) // the pace of the provider
@@ -508,7 +510,7 @@ func answers(list ...[2]string) http.HandlerFunc {
 }
 
 // validJSON returns an answer that matches the schema of a batch template, from the model simulator.
-func validJSON(t *testing.T, template berth.Template) string {
+func validJSON(t *testing.T, name berth.Template) string {
 	t.Helper()
 	server := httptest.NewServer(sim.ModelServer(sim.Options{}))
 	t.Cleanup(server.Close)
@@ -516,10 +518,12 @@ func validJSON(t *testing.T, template berth.Template) string {
 	require.NoError(t, err)
 	catalog, err := llm.NewCatalog(routing, llm.Settings{LocalURL: server.URL})
 	require.NoError(t, err)
-	messages, err := llm.Prompt(template, berth.LocaleEN, llm.Input{Variables: map[string]string{
-		berth.VarJobText: "Go developer", berth.VarResume: "Six years of Go.",
+	spec := testtemplate.Find(t, name)
+	rendered, err := spec.Messages(t.Context(), spec.Steps[len(spec.Steps)-1].ID, berth.LocaleEN, template.Input{Texts: map[string]string{
+		"jobText": "Go developer", "resume": "Six years of Go.",
 	}})
 	require.NoError(t, err)
+	messages := llm.MessagesOf(rendered)
 	res, err := llm.NewClient(catalog, server.Client(), slog.New(slog.DiscardHandler)).
 		Stream(t.Context(), llm.Call{Model: stepModel, Messages: messages}, nil)
 	require.NoError(t, err)
@@ -529,7 +533,7 @@ func validJSON(t *testing.T, template berth.Template) string {
 // The outcome of an answer that reached the token limit depends on the template.
 func TestRunStep_AnswerTruncated_ContinuedFailedOrMarked(t *testing.T) { // B3
 	t.Parallel()
-	letter := validJSON(t, berth.TemplateResumeCustomize)
+	letter := validJSON(t, "resume_customize")
 	half := len(letter) / 2
 	for name, c := range map[string]struct {
 		template berth.Template
@@ -538,20 +542,20 @@ func TestRunStep_AnswerTruncated_ContinuedFailedOrMarked(t *testing.T) { // B3
 		code     berth.Code
 		finish   string
 	}{
-		"a stream is marked":                 {berth.TemplateInterviewPrep, [][2]string{{"half an", "length"}}, 1, "", "length"},
-		"a batch is continued":               {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {letter[half:], "stop"}}, 2, "", "stop"},
-		"a batch is continued twice":         {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {letter[half : half+3], "length"}, {letter[half+3:], "stop"}}, 3, "", "stop"},
-		"a batch never ends":                 {berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {"", "length"}, {" ", "length"}}, 2, berth.CodeInvalidOutput, ""},
-		"a batch that may not be continued":  {berth.TemplateJobSummary, [][2]string{{`{"title":"a`, "length"}}, 1, berth.CodeInvalidOutput, ""},
-		"a complete object before the limit": {berth.TemplateResumeCustomize, [][2]string{{letter + " and so on", "length"}}, 1, "", "length"},
-		"an answer that is repaired":         {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}, {letter, "stop"}}, 2, "", "stop"},
-		"an answer that is repaired twice":   {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}, {"[]", "stop"}, {letter, "stop"}}, 3, "", "stop"},
-		"an answer that is not repaired":     {berth.TemplateResumeCustomize, [][2]string{{"{}", "stop"}}, 3, berth.CodeInvalidOutput, ""},
+		"a stream is marked":                 {"interview_prep", [][2]string{{"half an", "length"}}, 1, "", "length"},
+		"a batch is continued":               {"resume_customize", [][2]string{{letter[:half], "length"}, {letter[half:], "stop"}}, 2, "", "stop"},
+		"a batch is continued twice":         {"resume_customize", [][2]string{{letter[:half], "length"}, {letter[half : half+3], "length"}, {letter[half+3:], "stop"}}, 3, "", "stop"},
+		"a batch never ends":                 {"resume_customize", [][2]string{{letter[:half], "length"}, {"", "length"}, {" ", "length"}}, 2, berth.CodeInvalidOutput, ""},
+		"a batch that may not be continued":  {"job_summary", [][2]string{{`{"title":"a`, "length"}}, 1, berth.CodeInvalidOutput, ""},
+		"a complete object before the limit": {"resume_customize", [][2]string{{letter + " and so on", "length"}}, 1, "", "length"},
+		"an answer that is repaired":         {"resume_customize", [][2]string{{"{}", "stop"}, {letter, "stop"}}, 2, "", "stop"},
+		"an answer that is repaired twice":   {"resume_customize", [][2]string{{"{}", "stop"}, {"[]", "stop"}, {letter, "stop"}}, 3, "", "stop"},
+		"an answer that is not repaired":     {"resume_customize", [][2]string{{"{}", "stop"}}, 3, berth.CodeInvalidOutput, ""},
 		"an answer that is continued, then not repaired": {
-			berth.TemplateResumeCustomize, [][2]string{{letter[:half], "length"}, {"}", "stop"}, {"{}", "stop"}}, 3, berth.CodeInvalidOutput, "",
+			"resume_customize", [][2]string{{letter[:half], "length"}, {"}", "stop"}, {"{}", "stop"}}, 3, berth.CodeInvalidOutput, "",
 		},
-		"an empty answer, counted as unusable": {berth.TemplateInterviewPrep, [][2]string{{"", "stop"}}, 1, berth.CodeInvalidOutput, ""},
-		"a batch without a finish reason":      {berth.TemplateResumeCustomize, [][2]string{{letter, ""}, {"", "done"}}, 1, "", "unknown"},
+		"an empty answer, counted as unusable": {"interview_prep", [][2]string{{"", "stop"}}, 1, berth.CodeInvalidOutput, ""},
+		"a batch without a finish reason":      {"resume_customize", [][2]string{{letter, ""}, {"", "done"}}, 1, "", "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 
 	"berth"
 	"berth/internal/breaker"
+	"berth/internal/catalog"
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
@@ -44,12 +45,14 @@ type Tasks struct {
 	Slots   *lease.Slots
 	Models  *llm.Client
 	Catalog *llm.Catalog
-	Running *Running
-	Scripts *lua.Scripts
-	Waiting *waiting.Room
-	Breaker *breaker.Breaker
-	Options TaskOptions
-	Logger  *slog.Logger
+	// Templates has the versions of templates.
+	Templates *catalog.Catalog
+	Running   *Running
+	Scripts   *lua.Scripts
+	Waiting   *waiting.Room
+	Breaker   *breaker.Breaker
+	Options   TaskOptions
+	Logger    *slog.Logger
 }
 
 func channel(userID, serviceID, taskID string) lua.Channel {
@@ -77,7 +80,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, unavailable("event stream not opened", err)
 	}
 	queued := a.event(row, berth.EventQueued, berth.StageQueue)
-	queued.Queue, queued.Model, queued.Tier, queued.Status = row.Steps[0].Queue, row.Steps[0].Model, row.Tier, row.Steps[0].PendingStatus()
+	queued.Queue, queued.Model, queued.Tier, queued.Status = row.Steps[0].Queue, row.Steps[0].Model, row.Tier, row.Steps[0].Status
 	if err := a.Streams.Publish(ctx, ch, row.Fence, queued); err != nil {
 		return workflows.AcceptReply{}, unavailable("event not written to the stream", err)
 	}
@@ -86,7 +89,11 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, unavailable("admission to the queue not confirmed", err)
 	}
 	// After what can be refused, because the texts of an acceptance that fails must not be found by later tasks.
-	if err := a.Ledger.ClaimAssets(ctx, in.UserID, in.Variables); err != nil {
+	t, err := a.version(ctx, row.TaskRequest)
+	if err != nil {
+		return workflows.AcceptReply{}, translate(ctx, err)
+	}
+	if err := a.Ledger.ClaimAssets(ctx, in.UserID, in.Variables, t.Evidence()); err != nil {
 		return workflows.AcceptReply{}, translate(ctx, err)
 	}
 	reply.Entered, err = a.EnterTask(ctx, workflows.EnterInput{

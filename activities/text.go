@@ -1,7 +1,7 @@
 package activities
 
 import (
-	"cmp"
+	"strings"
 
 	"berth"
 )
@@ -20,22 +20,22 @@ var (
 	msgAnswer   = message{"writing", "正在撰写"}
 )
 
-var stageMessages = map[berth.Stage]message{
-	berth.StageOCR:     {"reading the image", "正在识别图片文字"},
-	berth.StageSummary: {"extracting the key points", "正在提取要点"},
-	berth.StageIngest:  {"reading the posting and the résumé", "正在阅读岗位与简历"},
-	berth.StageCompare: {"comparing requirement by requirement", "正在逐条比对要求"},
-	berth.StageScore:   {"scoring", "正在评分"},
-	berth.StageDeliver: {"writing the advice", "正在撰写建议"},
-}
-
 func text(l berth.Locale, m message) string {
-	if l == berth.LocaleZH {
+	if strings.HasPrefix(string(l), string(berth.LocaleZH)) {
 		return m.zh
 	}
 	return m.en
 }
 
-func msgStage(s berth.Stage) message {
-	return cmp.Or(stageMessages[s], msgAnswer)
+// stageText returns what the task does in a stage: the label of the template's stage or, in a step without stages, of the step.
+func (s *step) stageText(stage berth.Stage) string {
+	for _, declared := range s.template.Stages {
+		if declared.ID == stage {
+			return declared.Label.In(s.in.Locale)
+		}
+	}
+	if label := s.spec.Label.In(s.in.Locale); label != "" && stage == s.firstStage() {
+		return label
+	}
+	return text(s.in.Locale, msgAnswer)
 }

@@ -180,10 +180,10 @@ func TestMe_EachBalance_TierAndCredits(t *testing.T) { // T18
 	prices := map[any]any{}
 	for _, v := range h.call(http.MethodGet, "/v1/templates", h.token("bob"), nil).json(t)["templates"].([]any) {
 		v := v.(map[string]any)
-		prices[v["template"]] = v["credits"]
+		prices[v["name"]] = v["credits"]
 	}
 	require.Equal(t, map[any]any{
 		"job_match": 3.0, "interview_prep": 2.0, "resume_customize": 2.0, "resume_summary": 1.0,
-		"detailed_resume_summary": 2.0, "job_summary": 1.0,
+		"detailed_resume_summary": 2.0, "job_summary": 1.0, "ticket_summary": 1.0, "translate": 2.0,
 	}, prices)
 }

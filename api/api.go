@@ -23,11 +23,13 @@ import (
 
 	"berth"
 	"berth/api/console"
+	"berth/internal/catalog"
 	"berth/internal/extract"
 	"berth/internal/fleet"
 	"berth/internal/health"
 	"berth/internal/identity"
 	"berth/internal/ledger"
+	"berth/internal/llm"
 	"berth/internal/payload"
 	"berth/internal/placement"
 	"berth/internal/raster"
@@ -113,7 +115,7 @@ type Config struct {
 	RecordWithin      time.Duration             // for how long sending a detail record is retried; 0 where none are sent
 	SignallingURL     string                    // where participants connect; empty: the address of the request
 	SignallingDirect  bool                      // participants connect to the media units, not to the signalling proxy
-	TaskQueues        []string                  // of Temporal, whose state operators see
+	TaskQueues        func() []string           // of Temporal, whose state operators see
 	ReconcileEvery    time.Duration             // between two passes of the reconciliation: 30 s
 	SignIn            SignIn                    // with which users of the page sign in; empty: by token only
 	Production        bool
@@ -125,7 +127,8 @@ type Deps struct {
 	Starter    Starter
 	Ledger     *ledger.Ledger
 	Hub        Hub
-	Catalog    Catalog
+	Catalog    *llm.Catalog
+	Templates  *catalog.Catalog
 	Scripts    *lua.Scripts
 	Positions  *waiting.Board
 	Fleet      Fleet
@@ -154,6 +157,7 @@ type server struct {
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 	overview atomic.Pointer[overview]                                 // as last read
 	queued   atomic.Pointer[queuesRead]                               // as last read
+	tagged   atomic.Pointer[taggedTemplates]
 	// pagePolicy is the security policy of the page.
 	pagePolicy string
 	// documents reads uploaded files; decoding limits the pixels of the images that are decoded.
@@ -220,7 +224,7 @@ func New(d Deps) (*echo.Echo, error) {
 }
 
 func newServer(d Deps) (*server, error) {
-	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Scripts == nil || d.Positions == nil ||
+	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Templates == nil || d.Scripts == nil || d.Positions == nil ||
 		d.Fleet == nil || d.Health == nil || d.Signalling == nil || d.Logger == nil {
 		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}
@@ -307,7 +311,8 @@ var tags = []*huma.Tag{
 	{Name: "pools", Description: "Pools of nodes, and which tenants use them"},
 	{Name: "sessions", Description: "Live translation: sessions, turns and their jobs"},
 	{Name: "signalling", Description: "Connections of participants to media units"},
-	{Name: "tasks", Description: "Language model tasks and their templates"},
+	{Name: "tasks", Description: "Language model tasks"},
+	{Name: "templates", Description: "What tasks are made of: variables, steps, prompts and schemas, in versions"},
 }
 
 // apiVersion is the version of the OpenAPI description, not of the program.

@@ -96,6 +96,14 @@ var scopesOf = map[string][]string{
 	"GET /v1/accounts/{userId}/entries":  {"operator"},
 	"POST /v1/accounts/{userId}/credits": {"operator"},
 
+	"GET /v1/templates/{name}":                    {"operator"},
+	"PUT /v1/templates/{name}":                    {"operator"},
+	"DELETE /v1/templates/{name}":                 {"operator"},
+	"GET /v1/templates/{name}/versions":           {"operator"},
+	"GET /v1/templates/{name}/versions/{version}": {"operator"},
+	"POST /v1/templates/{name}/activate":          {"operator"},
+	"POST /v1/templates/{name}/render":            {"operator"},
+
 	"GET /v1/events":                {"operator"},
 	"GET /v1/overview":              {"operator"},
 	"GET /v1/executions":            {"operator"},

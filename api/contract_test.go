@@ -17,6 +17,7 @@ import (
 
 	"berth"
 	"berth/api"
+	templatecatalog "berth/internal/catalog"
 	"berth/internal/fleet"
 	"berth/internal/health"
 	"berth/internal/identity"
@@ -24,6 +25,7 @@ import (
 	"berth/internal/llm"
 	"berth/internal/signalling"
 	"berth/internal/stream"
+	"berth/internal/testtemplate"
 	"berth/internal/waiting"
 	"berth/lua"
 )
@@ -36,7 +38,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
 	deps := api.Deps{
-		Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: catalog,
+		Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: catalog, Templates: &templatecatalog.Catalog{},
 		Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
 		Health: newReporter(), Signalling: &signalling.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
 		Logger: slog.New(slog.DiscardHandler),
@@ -125,8 +127,8 @@ func TestRoutes_UnknownQueryParameter_RejectedByName(t *testing.T) { // B12
 	alice := h.token("alice")
 	a := h.do(h.request(http.MethodGet, "/v1/tasks?b=1&a=1&limit=1", alice, nil))
 	require.Equal(t, []api.FieldError{
-		{Field: "a", Message: "unknown parameter; the route has userId, allUsers, status, template, from, to, limit, cursor"},
-		{Field: "b", Message: "unknown parameter; the route has userId, allUsers, status, template, from, to, limit, cursor"},
+		{Field: "a", Message: "unknown parameter; the route has userId, allUsers, status, template, serviceId, open, q, from, to, limit, cursor"},
+		{Field: "b", Message: "unknown parameter; the route has userId, allUsers, status, template, serviceId, open, q, from, to, limit, cursor"},
 	}, a.problem.Errors)
 	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/v1/tasks?limit=1&status=FAILED&template=job_match", alice, nil)).status)
 	a = h.do(h.request(http.MethodGet, "/v1/tasks?limit=1&limit=2", alice, nil))
@@ -141,12 +143,10 @@ func TestDescription_Enums_ListDomainValues(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("openapi.yaml")
 	require.NoError(t, err)
-	for _, name := range berth.Templates() {
+	for _, name := range berth.Strategies() {
 		require.Contains(t, string(b), "- "+string(name)+"\n")
 	}
-	for _, name := range berth.TaskStatuses() {
-		require.Contains(t, string(b), "- "+string(name)+"\n")
-	}
+	require.Contains(t, string(b), berth.TaskStatusPattern)
 }
 
 func TestNew_InvalidConfig_Fails(t *testing.T) {
@@ -157,13 +157,14 @@ func TestNew_InvalidConfig_Fails(t *testing.T) {
 		"long-lived tickets":         func(d *api.Deps) { d.Config.TicketTTL = time.Minute },
 		"no signalling":              func(d *api.Deps) { d.Signalling = nil },
 		"no ledger":                  func(d *api.Deps) { d.Ledger = nil },
+		"no templates":               func(d *api.Deps) { d.Templates = nil },
 		"no scripts":                 func(d *api.Deps) { d.Scripts = nil },
 		"no fleet":                   func(d *api.Deps) { d.Fleet = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			deps := api.Deps{
-				Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{},
+				Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{}, Templates: &templatecatalog.Catalog{},
 				Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
 				Health: newReporter(), Signalling: &signalling.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
 				Logger: slog.New(slog.DiscardHandler),
@@ -324,11 +325,11 @@ func TestServer_TemplatesAndMe_DescribeTemplatesAndToken(t *testing.T) {
 	a := h.call(http.MethodGet, "/v1/templates", h.token("alice"), nil)
 	require.Equal(t, http.StatusOK, a.status)
 	list, _ := a.json(t)["templates"].([]any)
-	require.Len(t, list, len(berth.Templates()))
+	require.Len(t, list, len(testtemplate.All()))
 	modes := map[any]any{}
 	for _, v := range list {
 		d, _ := v.(map[string]any)
-		modes[d["template"]] = d["mode"]
+		modes[d["name"]] = d["mode"]
 		require.NotEmpty(t, d["variables"])
 		require.Equal(t, []any{"en", "zh"}, d["locales"])
 	}

@@ -8,7 +8,7 @@ import (
 	"berth"
 )
 
-// enumTypes are the types whose values are listed in the description and checked in requests. The lists are those of package
+// enumTypes are the types whose values are listed or described by a pattern in the description, and checked in requests. The lists are those of package
 // berth. A field with an enum tag of its own, such as one that may be empty, keeps it.
 var enumTypes = []func(huma.Registry){
 	enumOf(codeNames()),
@@ -20,8 +20,7 @@ var enumTypes = []func(huma.Registry){
 	enumOf(berth.ConferenceStatuses()),
 	enumOf(berth.DeliveryStates()),
 	enumOf(berth.ParticipantRoles()),
-	enumOf(berth.TaskStatuses()),
-	enumOf(berth.Templates()),
+	patternOf[berth.TaskStatus](berth.TaskStatusPattern, "PENDING, STREAMING, COMPLETED, FAILED, CANCELLED, or the status of a step, which the template names"),
 	enumOf(berth.VariableKinds()),
 	enumOf(reconcileRules()),
 	enumOf(callOutcomes()),
@@ -42,6 +41,19 @@ func enumOf[T ~string](values []T) func(huma.Registry) {
 	enumValues[reflect.TypeFor[T]()] = list
 	return func(r huma.Registry) { r.RegisterTypeAlias(reflect.TypeFor[T](), reflect.TypeFor[enum[T]]()) }
 }
+
+func patternOf[T ~string](pattern, description string) func(huma.Registry) {
+	patterns[reflect.TypeFor[T]()] = huma.Schema{Type: huma.TypeString, Pattern: pattern, Description: description}
+	return func(r huma.Registry) { r.RegisterTypeAlias(reflect.TypeFor[T](), reflect.TypeFor[patterned[T]]()) }
+}
+
+var patterns = map[reflect.Type]huma.Schema{} // written at initialization only
+
+// patterned replaces T in schemas.
+type patterned[T ~string] string
+
+// Schema returns a string with the pattern of T.
+func (patterned[T]) Schema(huma.Registry) *huma.Schema { return new(patterns[reflect.TypeFor[T]()]) }
 
 var enumValues = map[reflect.Type][]any{} // written at initialization only
 

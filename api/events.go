@@ -127,7 +127,7 @@ func (t *taskFeed) sent(item stream.Item) {
 func waitsFrom(steps []berth.Step, ev berth.Event) (step int, ok bool) {
 	switch {
 	case ev.Type == berth.EventReset, ev.Stage == berth.StageQueue:
-		step = slices.IndexFunc(steps, func(s berth.Step) bool { return s.PendingStatus() == ev.Status })
+		step = slices.IndexFunc(steps, func(s berth.Step) bool { return s.Status == ev.Status })
 		return step, step >= 0
 	case ev.Model != "": // a call begins; only the first of a task has a start
 		step = slices.IndexFunc(steps, func(s berth.Step) bool { return s.Queue == ev.Queue && s.Model == ev.Model })
@@ -154,7 +154,7 @@ func (t *taskFeed) notice() (*berth.Event, time.Duration) {
 	step, w := t.steps[p.Waiter.Step], waitingOf(p.Wait)
 	return &berth.Event{
 		Type: berth.EventQueued, TaskID: t.ch.TaskID, ServiceID: t.ch.ServiceID, Stage: berth.StageQueue, TS: time.Now().UnixMilli(),
-		Position: w.Position, EtaSeconds: w.EtaSeconds, Paused: w.Paused, Queue: step.Queue, Model: step.Model, Status: step.PendingStatus(),
+		Position: w.Position, EtaSeconds: w.EtaSeconds, Paused: w.Paused, Queue: step.Queue, Model: step.Model, Status: step.Status,
 	}, waiting.PositionEvery
 }
 

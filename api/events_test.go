@@ -516,7 +516,7 @@ func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
 	task := h.running("alice", "t1")
 	last := len(task.Steps) - 1
 	step := task.Steps[last]
-	_, err := h.ledger.BeginAttempt(t.Context(), task.Ref(), last, step.PendingStatus())
+	_, err := h.ledger.BeginAttempt(t.Context(), task.Ref(), last, step.Status)
 	require.NoError(t, err)
 	call := lua.ModelWaiterCall{
 		ModelWaiter: lua.ModelWaiterOf(task.Ref(), last, step),
@@ -527,7 +527,7 @@ func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
 		require.NoError(t, err)
 	}
 	begins := berth.Event{
-		Type: berth.EventStageProgress, Stage: berth.StageIngest, Queue: step.Queue, Model: step.Model, Status: berth.TaskStreaming,
+		Type: berth.EventStageProgress, Stage: "ingest", Queue: step.Queue, Model: step.Model, Status: berth.TaskStreaming,
 	}
 	h.publish(task, berth.Event{Type: berth.EventStart, Queue: step.Queue, Model: step.Model}, begins, token("a"))
 	events := h.open("/v1/tasks/t1/events", h.token("alice"))
@@ -551,7 +551,7 @@ func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
 	quiet()
 	for range 2 { // also after another reset, without a change of the position
 		pause(true)
-		h.publish(task, berth.Event{Type: berth.EventReset, Attempt: 2, Status: step.PendingStatus()})
+		h.publish(task, berth.Event{Type: berth.EventReset, Attempt: 2, Status: step.Status})
 		next(berth.EventReset)
 		again := next(berth.EventQueued)
 		require.Equal(t, 0, *again.Position)

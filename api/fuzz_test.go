@@ -20,6 +20,7 @@ import (
 	"berth/api"
 	"berth/internal/identity"
 	"berth/internal/llm"
+	"berth/internal/testtemplate"
 )
 
 // oddities are values that no endpoint may fail on.
@@ -193,7 +194,7 @@ func TestServer_RandomRequests_NeverFail(t *testing.T) { // P14
 		ops, _ := item.(doc)
 		for method, o := range ops {
 			op, _ := o.(doc)
-			require.NoError(t, h.scripts.MarkPollers(t.Context(), catalog.TaskQueues())) // as workers do
+			require.NoError(t, h.scripts.MarkPollers(t.Context(), catalog.TaskQueues(testtemplate.All()))) // as workers do
 			token := h.token("alice", identity.ScopeUser, identity.ScopeNode, identity.ScopeOperator)
 			if path == "/v1/sessions/{id}/events" || path == "/v1/events" { // the events never end: use a user without a session or the scope
 				token = h.token("eve")

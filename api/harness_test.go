@@ -35,6 +35,7 @@ import (
 	"berth/internal/stream"
 	"berth/internal/testledger"
 	"berth/internal/testredis"
+	"berth/internal/testtemplate"
 	"berth/internal/waiting"
 	"berth/lua"
 )
@@ -127,7 +128,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
-	for _, queue := range catalog.TaskQueues() { // for longer than a worker marks them, since none repeats it
+	for _, queue := range catalog.TaskQueues(testtemplate.All()) { // for longer than a worker marks them, since none repeats it
 		until := time.Now().Add(time.Hour).UnixMilli()
 		require.NoError(t, h.client.ZAdd(ctx, h.scripts.Keys().Pollers(), redis.Z{Score: float64(until), Member: queue}).Err())
 	}
@@ -140,7 +141,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	})
 	deps := api.Deps{
 		Signalling: proxy,
-		Starter:    h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog,
+		Starter:    h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog, Templates: testtemplate.Catalog(t, h.ledger),
 		Scripts: h.scripts, Positions: waiting.NewBoard(h.scripts, logger), Fleet: h.fleet, Health: h.health, Logger: logger,
 		Config: api.Config{
 			Secrets: identity.Secrets{secret}, HeartbeatInterval: 100 * time.Millisecond, Version: "test",
@@ -308,14 +309,14 @@ func (h *harness) task(user, id string, steps ...berth.Step) berth.Task {
 	h.t.Helper()
 	if len(steps) == 0 {
 		steps = []berth.Step{
-			{Name: berth.StepSummary, Template: berth.TemplateJobSummary, Mode: berth.ModeBatch, Queue: "q_paid_batch", Model: "deepseek-chat"},
-			{Name: berth.StepMatch, Template: berth.TemplateJobMatch, Mode: berth.ModeStream, Queue: "q_paid_stream", Model: "deepseek-reasoner"},
+			{Name: "summary", Mode: berth.ModeBatch, Queue: "q_paid_batch", Model: "deepseek-chat", Status: "SUMMARY_PENDING"},
+			{Name: "match", Mode: berth.ModeStream, Queue: "q_paid_stream", Model: "deepseek-reasoner", Status: "MATCH_PENDING"},
 		}
 	}
 	t, _, err := h.ledger.CreateTask(h.t.Context(), berth.Task{
 		TaskPlan: berth.TaskPlan{
 			TaskRequest: berth.TaskRequest{
-				ID: id, ServiceID: "svc", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+				ID: id, ServiceID: "svc", Template: "job_match", Locale: berth.LocaleEN, Tier: berth.TierPaid,
 				Variables: map[string]string{}, RequestID: "r1",
 			},
 			UserID: user, Steps: steps,

@@ -90,8 +90,9 @@ func (s *server) modelRoutes() {
 
 func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody, error) {
 	out := &modelsOutputBody{Models: []client.Model{}}
+	routed := s.routed()
 	for _, m := range s.Catalog.Models() {
-		v, err := s.model(ctx, m)
+		v, err := s.model(ctx, m, routed)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +117,7 @@ func (s *server) room(ctx context.Context, m llm.Model) (lua.Room, error) {
 }
 
 // model reads the state of a model.
-func (s *server) model(ctx context.Context, m llm.Model) (*client.Model, error) {
+func (s *server) model(ctx context.Context, m llm.Model, routed []string) (*client.Model, error) {
 	room, err := s.room(ctx, m)
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func (s *server) model(ctx context.Context, m llm.Model) (*client.Model, error) 
 	v.ModelPause = pauseOf(room)
 	longest := time.Duration(-1)
 	for _, q := range room.Queues {
-		if s.serves(q, m.Name) {
+		if serves(q, m.Name, routed) {
 			longest = max(longest, q.Wait)
 			v.Queues = append(v.Queues, client.ModelQueue{Queue: q.Queue, Weight: q.Weight, InUse: q.InUse, Waiting: q.Waiting})
 		}
@@ -151,9 +152,12 @@ func pauseOf(room lua.Room) client.ModelPause {
 	return client.ModelPause{}
 }
 
-// serves reports whether calls of a queue use a model, now or by the routing file.
-func (s *server) serves(q lua.QueueUse, model string) bool {
-	return q.InUse+q.Waiting > 0 || slices.Contains(s.Catalog.TaskQueues(), berth.TaskQueue(q.Queue, model))
+// routed returns the task queues of the templates of new tasks.
+func (s *server) routed() []string { return s.Catalog.TaskQueues(s.Templates.List()) }
+
+// serves reports whether calls of a queue use a model, now or by the templates.
+func serves(q lua.QueueUse, model string, routed []string) bool {
+	return q.InUse+q.Waiting > 0 || slices.Contains(routed, berth.TaskQueue(q.Queue, model))
 }
 
 // nextGrant returns the time in ms until the pace or a provider's pause permits a call.
@@ -192,7 +196,7 @@ func firstByWaiting(users []client.WaitingCalls) []client.WaitingCalls {
 }
 
 func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody, error) {
-	all := map[berth.Queue]*client.Queue{}
+	all, routed := map[berth.Queue]*client.Queue{}, s.routed()
 	for _, m := range s.Catalog.Models() {
 		room, err := s.room(ctx, m)
 		if err != nil {
@@ -202,7 +206,7 @@ func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody
 			if all[q.Queue] == nil {
 				all[q.Queue] = &client.Queue{Queue: q.Queue, Weight: q.Weight, Models: []client.QueueModel{}, Users: []client.WaitingCalls{}}
 			}
-			if s.serves(q, m.Name) {
+			if serves(q, m.Name, routed) {
 				addToQueue(all[q.Queue], m.Name, room, q)
 			}
 		}
@@ -272,7 +276,7 @@ func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model,
 	if err := s.apply(ctx, ledger.SettingModel, m.Name); err != nil {
 		return nil, err
 	}
-	return s.model(ctx, m)
+	return s.model(ctx, m, s.routed())
 }
 
 func later(a, b time.Time) time.Time {

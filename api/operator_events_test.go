@@ -135,7 +135,7 @@ func TestOverview_Faults_QueuesLossesAndLatePassShown(t *testing.T) { // X8
 	t.Parallel()
 	var ahead atomic.Int64
 	h := newHarness(t, func(d *api.Deps) {
-		d.Config.TaskQueues = []string{workflows.TaskQueueTasks, "q_paid_stream.m"}
+		d.Config.TaskQueues = func() []string { return []string{workflows.TaskQueueTasks, "q_paid_stream.m"} }
 		d.Config.ReconcileEvery = time.Second
 		d.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	})

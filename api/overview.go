@@ -222,10 +222,14 @@ func (s *server) readQueues(ctx context.Context, now time.Time) []taskQueueState
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queuesTimeout) // its reply is used for other requests, too
 	defer cancel()
-	all := make([]taskQueueState, len(s.Config.TaskQueues))
+	var names []string
+	if s.Config.TaskQueues != nil {
+		names = s.Config.TaskQueues()
+	}
+	all := make([]taskQueueState, len(names))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(queuesAtOnce)
-	for i, name := range s.Config.TaskQueues {
+	for i, name := range names {
 		g.Go(func() error {
 			q, err := s.Starter.DescribeQueue(ctx, name)
 			all[i] = taskQueueState{

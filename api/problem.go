@@ -19,6 +19,7 @@ import (
 
 	"berth"
 	"berth/internal/redisconn"
+	"berth/internal/template"
 )
 
 // problemType is the media type of every error body (RFC 9457).
@@ -31,7 +32,7 @@ type Problem struct {
 	Status     int        `json:"status" doc:"The HTTP status"`
 	Detail     string     `json:"detail" doc:"What is wrong, for users"`
 	Code       berth.Code `json:"code" doc:"What is wrong, for programs"`
-	Field      string     `json:"field,omitempty" doc:"The invalid field of the request" example:"variables.jobImage.assetId"`
+	Field      string     `json:"field,omitempty" doc:"The invalid field of the request" example:"variables.photo.assetId"`
 	RequestID  string     `json:"requestId,omitempty" doc:"Also in the X-Request-Id header and in the server log"`
 	RetryAfter int        `json:"retryAfter,omitempty" doc:"Seconds to wait before a retry; also in the Retry-After header"`
 	// RateLimited, QueueFull and Position belong to refused submissions.
@@ -40,14 +41,18 @@ type Problem struct {
 	Position    int  `json:"position,omitempty" doc:"With queue_full: the number of unfinished tasks ahead"`
 
 	Missing []string                    `json:"missing,omitempty" doc:"Required capabilities that no registered node has, or that the closest node lacks; on /readyz the unavailable dependencies"`
-	Errors  []FieldError                `json:"errors,omitempty" doc:"All invalid fields when there is more than one"`
+	Errors  []FieldError                `json:"errors,omitempty" doc:"All invalid fields when there is more than one, and the mistakes in files"`
 	Reasons map[berth.ExcludeReason]int `json:"reasons,omitempty" doc:"With node_full and no_node: how many nodes were excluded, by reason"`
 }
 
 // FieldError is one invalid field of a request.
 type FieldError struct {
-	Field   string `json:"field"`
+	Field   string `json:"field" doc:"Empty for a mistake that is not in a field"`
 	Message string `json:"message"`
+	// File, Line and Column are of files in a request.
+	File   string `json:"file,omitempty" doc:"File of the request that has the mistake"`
+	Line   int    `json:"line,omitempty" doc:"Its line from 1, absent for the whole file"`
+	Column int    `json:"column,omitempty" doc:"Its column from 1, absent for the whole line"`
 }
 
 // Error returns the detail. With GetStatus it makes a Problem a huma.StatusError.
@@ -95,7 +100,10 @@ func describe(err error) *Problem {
 	var e *berth.Error
 	var he *echo.HTTPError
 	var sub *refusedSubmission
+	var mistakes template.Mistakes
 	switch {
+	case errors.As(err, &mistakes):
+		return mistaken(mistakes)
 	case errors.As(err, &sub):
 		c := sub.problem
 		return &c

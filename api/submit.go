@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"berth"
 	"berth/client"
 	"berth/internal/ledger"
-	"berth/internal/llm"
 	"berth/internal/metrics"
+	"berth/internal/template"
 	"berth/lua"
 )
 
@@ -25,9 +26,10 @@ type submitInput struct {
 type submitBody struct {
 	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Client-chosen id, unique among your tasks; generated when omitted"`
 	ServiceID string              `json:"serviceId" maxLength:"128" doc:"Service that the task belongs to"`
-	Template  berth.Template      `json:"template"`
-	Locale    string              `json:"locale,omitempty" default:"en" doc:"Language of the prompts and the answer: en, zh, or a tag of one of them such as en-US or zh-Hans"`
-	Variables map[string]Variable `json:"variables" maxProperties:"8" doc:"Inputs of the template, see GET /v1/templates"`
+	Template  berth.Template      `json:"template" maxLength:"64" doc:"Name of a template, see GET /v1/templates"`
+	Title     string              `json:"title,omitempty" doc:"Names the task in lists, at most 80 characters. Default: the name of the first uploaded file, else the first words of the first text"`
+	Locale    string              `json:"locale,omitempty" doc:"Language of the prompts and the answer: one of the template, or a tag near one, such as en-US for en. Default: the first of the template"`
+	Variables map[string]Variable `json:"variables" maxProperties:"50" doc:"Inputs of the template, see GET /v1/templates"`
 }
 
 type submitOutput struct {
@@ -47,7 +49,7 @@ func (s *server) submitRoute() {
 func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
 	cl := callOf(ctx)
 	b := in.Body
-	if err := cmp.Or(optionalID("taskId", b.TaskID), berth.ValidID("serviceId", b.ServiceID)); err != nil {
+	if err := cmp.Or(optionalID("taskId", b.TaskID), berth.ValidID("serviceId", b.ServiceID), normalize("title", &b.Title, berth.MaxTaskTitle)); err != nil {
 		return nil, err
 	}
 	if b.TaskID != "" && in.IdempotencyKey != "" {
@@ -57,51 +59,76 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	case lua.SessionService, lua.ConferenceService, lua.OperatorService: // their streams are not of tasks
 		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
 	}
-	locale, err := berth.ParseLocale("locale", b.Locale)
+	t, err := s.Templates.Template(b.Template)
 	if err != nil {
 		return nil, err
 	}
-	vals, err := s.checkValues(ctx, cl.user.UserID, b.Template, b.Variables)
+	locale, err := localeOf(t, b.Locale)
 	if err != nil {
 		return nil, err
 	}
+	vals, err := s.checkValues(ctx, cl.user.UserID, t, b.Variables)
+	if err != nil {
+		return nil, err
+	}
+	vals.title = b.Title
 	plan := berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
-			ServiceID: b.ServiceID, Template: b.Template, Locale: locale,
+			ServiceID: b.ServiceID, Template: t.Name, TemplateVersion: t.Version, Locale: locale,
 			Variables: vals.ids(cl.user.UserID), RequestID: cl.requestID, TraceID: cl.traceID,
 		},
-		UserID: cl.user.UserID,
+		UserID: cl.user.UserID, TitleAsset: vals.titleAsset(cl.user.UserID, t),
 	}
-	if err := s.propose(ctx, &plan, llm.HasImage(vals.kinds)); err != nil {
+	if err := s.propose(ctx, &plan, t, vals.kinds); err != nil {
 		return nil, err
 	}
-	if err := s.Catalog.CheckContext(plan.Steps, vals.all()); err != nil {
+	if err := s.Catalog.CheckContext(t, plan.Steps, vals.all()); err != nil {
 		return nil, err
 	}
-	// Texts are compared by content, which their asset ids represent.
-	plan.RequestHash, err = hashRequest(plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables)
+	// Texts are compared by content, which their asset ids represent. A request that names its task is the same one after the template has
+	// changed.
+	parts := []any{plan.UserID, plan.ServiceID, plan.Template, plan.Locale, plan.Variables}
+	if b.Title != "" {
+		parts = append(parts, b.Title)
+	}
+	plan.RequestHash, err = hashRequest(parts...)
 	if err != nil {
 		return nil, err
 	}
 	return s.accept(ctx, submission{plan: plan, vals: vals, clientID: b.TaskID, key: in.IdempotencyKey})
 }
 
+// localeOf returns the language of a template that serves the wanted one, the preferred one for an empty one.
+func localeOf(t *template.Template, wanted string) (berth.Locale, error) {
+	if wanted == "" {
+		return t.Locales[0], nil
+	}
+	locale, err := berth.ParseLocale("locale", wanted)
+	if err != nil {
+		return "", err
+	}
+	nearest, ok := berth.NearestLocale(t.Locales, locale)
+	if !ok {
+		return "", berth.Invalid("locale", "%s is not a language of %s, which has %s", locale, t.Name, strings.Join(convert(t.Locales, func(l berth.Locale) string { return string(l) }), ", "))
+	}
+	return nearest, nil
+}
+
 // propose sets the tier, price and steps of a plan by the user's balance. The charge at acceptance decides.
-func (s *server) propose(ctx context.Context, p *berth.TaskPlan, hasImage bool) error {
+func (s *server) propose(ctx context.Context, p *berth.TaskPlan, t *template.Template, given map[string]berth.VariableKind) error {
 	credits, err := s.Ledger.Credits(ctx, p.UserID)
 	if err != nil {
 		return err
 	}
-	p.Tier, p.Price = berth.TierPaid, s.Catalog.Price(p.Template, berth.TierPaid)
+	p.Tier, p.Price = berth.TierPaid, s.Catalog.Price(t, berth.TierPaid)
 	if credits < p.Price {
 		p.Tier, p.Price = berth.TierFree, 0
 	}
 	callOf(ctx).tier = p.Tier
-	p.Steps = s.Catalog.Plan(p.Template, p.Tier, hasImage)
-	if p.Price > 0 {
-		p.FreeSteps = s.Catalog.Plan(p.Template, berth.TierFree, hasImage)
+	if p.Steps, err = s.Catalog.Plan(t, p.Tier, given); err == nil && p.Price > 0 {
+		p.FreeSteps, err = s.Catalog.Plan(t, berth.TierFree, given)
 	}
-	return nil
+	return err
 }
 
 // submission is a checked request with the names by which its client repeats it.
@@ -188,7 +215,7 @@ func (s *server) identify(ctx context.Context, sub *submission) (task berth.Task
 	if p.ID = sub.clientID; p.ID != "" {
 		return s.known(ctx, *p)
 	}
-	p.Key = berth.DerivedID("r_", p.RequestHash)
+	p.Key = berth.DerivedID("r_", p.RequestHash, p.TemplateVersion)
 	if sub.key != "" {
 		p.Key = berth.DerivedID("k_", sub.key)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -31,7 +32,10 @@ type listInput struct {
 	UserID   string           `query:"userId" maxLength:"255" doc:"List the tasks of this user, for operators. Default: your own."`
 	AllUsers bool             `query:"allUsers" doc:"List the tasks of all users, for operators."`
 	Status   berth.TaskStatus `query:"status" doc:"Only tasks with this status"`
-	Template berth.Template   `query:"template" doc:"Only tasks of this template"`
+	Template berth.Template   `query:"template" maxLength:"64" doc:"Only tasks of this template"`
+	Service  string           `query:"serviceId" maxLength:"128" doc:"Only tasks of this service"`
+	Open     bool             `query:"open" doc:"Only tasks that have not ended"`
+	Title    string           `query:"q" doc:"Only tasks whose title has these words in this order, whatever their case; at most 80 characters. Not together with allUsers."`
 	From     time.Time        `query:"from" doc:"Only tasks accepted at or after this time"`
 	To       time.Time        `query:"to" doc:"Only tasks accepted before this time"`
 
@@ -73,7 +77,12 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 	if err != nil {
 		return nil, err
 	}
-	view := s.view(t)
+	assets, err := s.variableAssets(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	view := s.view(t, assets)
+	view.Inputs = s.inputs(ctx, t, assets)
 	view.wait(t, s.waits(ctx, t)[t.Ref()])
 	asset, erased, err := s.resultAsset(ctx, t)
 	if err != nil {
@@ -135,17 +144,19 @@ func checkUser(p identity.Principal, userID string) error {
 
 func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody, error) {
 	p := callOf(ctx).user
-	if err := cmp.Or(checkUser(p, in.UserID), checkPeriod(in.From, in.To)); err != nil {
+	if err := cmp.Or(checkUser(p, in.UserID), checkPeriod(in.From, in.To), optionalID("serviceId", in.Service), normalize("q", &in.Title, berth.MaxTaskTitle)); err != nil {
 		return nil, err
 	}
 	q := ledger.TaskQuery{
-		UserID: cmp.Or(in.UserID, p.UserID), Status: in.Status, Template: in.Template, From: in.From, To: in.To,
+		UserID: cmp.Or(in.UserID, p.UserID), Status: in.Status, Template: in.Template, Service: in.Service, Open: in.Open, Title: in.Title, From: in.From, To: in.To,
 	}
 	switch {
 	case in.AllUsers && !p.Operator():
 		return nil, &berth.Error{Code: berth.CodeForbidden, Field: "allUsers", Message: "is for operators"}
 	case in.AllUsers && in.UserID != "":
 		return nil, berth.Invalid("allUsers", "give userId or allUsers, not both")
+	case in.AllUsers && in.Title != "":
+		return nil, berth.Invalid("q", "finds tasks of one user; give userId in place of allUsers")
 	case in.AllUsers:
 		q.UserID = ""
 	}
@@ -153,7 +164,11 @@ func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody,
 	if err != nil {
 		return nil, err
 	}
-	out := listOutputBody{Tasks: convert(tasks, s.view), NextCursor: next}
+	assets, err := s.variableAssets(ctx, tasks...)
+	if err != nil {
+		return nil, err
+	}
+	out := listOutputBody{Tasks: convert(tasks, func(t berth.Task) taskView { return s.view(t, assets) }), NextCursor: next}
 	waits := s.waits(ctx, tasks...)
 	for i, t := range tasks {
 		out.Tasks[i].wait(t, waits[t.Ref()])
@@ -245,9 +260,46 @@ func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, 
 	}
 }
 
-func (s *server) view(t berth.Task) taskView {
+// variableAssets returns the assets of the tasks' variables by their ids, without content.
+func (s *server) variableAssets(ctx context.Context, tasks ...berth.Task) (map[string]berth.Asset, error) {
+	var ids []string
+	for _, t := range tasks {
+		ids = slices.AppendSeq(ids, maps.Values(t.Variables))
+	}
+	slices.Sort(ids)
+	return s.Ledger.DescribeAssets(ctx, slices.Compact(ids))
+}
+
+// inputs describes the variables of a task, in the order of its template; those that are not known, because its version was removed, are
+// the last.
+func (s *server) inputs(ctx context.Context, t berth.Task, assets map[string]berth.Asset) (list []client.TaskInput) {
+	names := make([]string, 0, len(t.Variables))
+	if used, err := s.Templates.Version(ctx, t.Template, t.TemplateVersion); err == nil {
+		for _, v := range used.Variables {
+			names = append(names, v.Name)
+		}
+	}
+	names = append(names, slices.Sorted(maps.Keys(t.Variables))...)
+	for i, name := range names {
+		id, given := t.Variables[name]
+		if !given || slices.Contains(names[:i], name) {
+			continue
+		}
+		in := client.TaskInput{Variable: name, AssetID: id, Erased: true}
+		if a, ok := assets[id]; ok {
+			in.Kind = assetKind(a.Kind)
+			if a.ErasedAt.IsZero() && t.ContentErasedAt.IsZero() {
+				in.Name, in.MediaType, in.Size, in.Erased = a.Name, a.MediaType, a.Size, false
+			}
+		}
+		list = append(list, in)
+	}
+	return list
+}
+
+func (s *server) view(t berth.Task, assets map[string]berth.Asset) taskView {
 	v := taskView{
-		UserID: t.UserID, TaskRequest: t.TaskRequest, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]client.TaskStep, 0, len(t.Steps)), StepIndex: t.StepIndex,
+		UserID: t.UserID, TaskRequest: t.TaskRequest, Variables: make(map[string]client.AssetVariable, len(t.Variables)), Title: t.Title, Price: t.Price, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]client.TaskStep, 0, len(t.Steps)), StepIndex: t.StepIndex,
 		Usage: t.Usage, FinishReason: t.FinishReason, PromptTruncated: t.PromptTruncated, Simulated: t.Simulated, PollAfterMs: milliseconds(pollAfter(t, client.Waiting{})),
 		Links: client.TaskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,
@@ -255,8 +307,12 @@ func (s *server) view(t berth.Task) taskView {
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, DeadlineAt: t.DeadlineAt, EndedAt: t.EndedAt,
 		ContentErased: !t.ContentErasedAt.IsZero(),
 	}
-	if v.Variables == nil {
-		v.Variables = map[string]string{}
+	for name, id := range t.Variables {
+		ref := client.AssetRef(id)
+		if a, ok := assets[id]; ok {
+			ref.Kind = assetKind(a.Kind)
+		}
+		v.Variables[name] = ref
 	}
 	if t.ErrorCode != "" {
 		v.Error = &client.TaskError{Code: t.ErrorCode, Message: t.ErrorMessage}

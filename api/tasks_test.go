@@ -504,18 +504,18 @@ func TestGetTask_EachStatus_ResultOrError(t *testing.T) {
 func TestGetTask_LaterStep_ShorterPollInterval(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	ocr := berth.Step{Name: berth.StepOCR, Mode: berth.ModeVision, Queue: "q_paid_vision", Model: "v"}
+	ocr := berth.Step{Name: "ocr", Mode: berth.ModeVision, Queue: "q_paid_vision", Model: "v", Status: "OCR_PENDING"}
 	task := h.task("alice", "t1", append([]berth.Step{ocr}, h.task("alice", "t0").Steps...)...)
 	poll := func() any {
 		return h.call(http.MethodGet, "/v1/tasks/t1", h.token("alice"), nil).json(t)["pollAfterMs"]
 	}
 	got := []any{poll()}
-	for i, status := range []berth.TaskStatus{berth.TaskOCRPending, berth.TaskSummaryPending} {
+	for i, status := range []berth.TaskStatus{"OCR_PENDING", "SUMMARY_PENDING"} {
 		a, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), i, status)
 		require.NoError(t, err)
 		_, err = h.ledger.FinishStep(t.Context(), ledger.StepResult{
 			ModelCall:  ledger.ModelCall{UserID: "alice", TaskID: "t1", Step: i, Name: task.Steps[i].Name, Fence: a.Fence},
-			NextStatus: berth.TaskMatchPending,
+			NextStatus: "MATCH_PENDING",
 			Output:     berth.Asset{UserID: "alice", Kind: berth.AssetResult, MediaType: "text/plain", Content: []byte("x")},
 		})
 		require.NoError(t, err)
@@ -546,12 +546,13 @@ func TestListTasks_EachFilter_Matches(t *testing.T) {
 	require.Equal(t, []any{"t2"}, list(alice, "status=COMPLETED"))
 	require.Equal(t, []any{"t1"}, list(alice, "status=PENDING&template=job_match&from="+hour(-time.Hour)+"&to="+hour(time.Hour)))
 	require.Empty(t, list(alice, "template=job_summary"))
+	require.Empty(t, list(alice, "template=x"), "tasks outlive templates")
 	require.Empty(t, list(alice, "to="+hour(-time.Hour)))
 	require.Len(t, list(alice, "userId=alice"), 2)
 	require.Equal(t, []any{"t3"}, list(h.operator(), "userId=bob"))
 	require.Empty(t, list(h.operator(), ""), "an operator's own tasks")
 	reversed := "from=" + hour(time.Hour) + "&to=" + hour(-time.Hour)
-	for query, field := range map[string]string{"status=OVER": "status", "template=x": "template", "from=x": "from", reversed: "from"} {
+	for query, field := range map[string]string{"status=OVER": "status", "from=x": "from", reversed: "from"} {
 		a := h.call(http.MethodGet, "/v1/tasks?"+query, alice, nil)
 		require.Equal(t, http.StatusBadRequest, a.status, query)
 		require.Equal(t, field, a.problem.Field)
@@ -724,7 +725,7 @@ func TestSubmitTask_AcceptanceNotEnded_ReplayWaitsForIt(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, h.submit("t1").status, "whether it is accepted is not known")
 	h.starter.down.Store(false)
 	require.Equal(t, http.StatusOK, h.submit("t1").status)
-	_, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), 0, berth.TaskSummaryPending)
+	_, err := h.ledger.BeginAttempt(t.Context(), ref("t1"), 0, "SUMMARY_PENDING")
 	require.NoError(t, err)
 	h.starter.down.Store(true)
 	require.Equal(t, http.StatusOK, h.submit("t1").status, "its first step has begun")

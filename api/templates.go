@@ -2,44 +2,22 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"berth"
-	"berth/internal/llm"
+	"berth/client"
+	"berth/internal/template"
 )
 
-// Catalog plans the model calls of a task. *llm.Catalog implements it.
-type Catalog interface {
-	Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth.Step
-	Price(t berth.Template, tier berth.Tier) int64
-	// CheckContext returns CodeTooLarge, naming the variable, when the texts exceed the context of a step's model.
-	CheckContext(steps []berth.Step, texts map[string]string) error
-	// KeySetting returns the name of the setting with the API key that a model needs, empty for none.
-	KeySetting(model string) string
-	// Models returns the models by name, Model one of them, and TaskQueues the task queues of their calls.
-	Models() []llm.Model
-	Model(name string) (llm.Model, bool)
-	TaskQueues() []string
-}
-
 type templatesOutputBody struct {
-	Templates []templateView `json:"templates"`
-}
-
-// templateView describes a template for a form.
-type templateView struct {
-	Template  berth.Template `json:"template"`
-	Mode      berth.Mode     `json:"mode" enum:"stream,batch" doc:"stream: tokens as they are generated; batch: one JSON answer"`
-	Locales   []berth.Locale `json:"locales"`
-	Credits   int64          `json:"credits" doc:"Price in the paid tier. The free tier costs nothing."`
-	Variables []variableView `json:"variables"`
-}
-
-type variableView struct {
-	Name     string               `json:"name"`
-	Required bool                 `json:"required"`
-	Group    string               `json:"group,omitempty" doc:"Exactly one variable of a group must be given"`
-	Kinds    []berth.VariableKind `json:"kinds" doc:"text: in the request; text_asset, image_asset: the id of an upload"`
+	Templates []client.Template `json:"templates"`
 }
 
 type meOutputBody struct {
@@ -51,21 +29,97 @@ type meOutputBody struct {
 }
 
 func (s *server) templateRoutes() {
-	register(s, "GET /v1/templates", forUser, s.listTemplates, op("list-templates", "tasks", "List the templates and their variables"))
+	unchanged := map[string]*huma.Response{
+		"304": {Description: "The list is that of the `ETag` in `If-None-Match`"}, "default": s.problemResponse(),
+	}
+	registerOutput(s, "GET /v1/templates", forUser, s.listTemplates, withResponses(unchanged, op("list-templates", "templates", "List the templates of new tasks",
+		"By name. Each has what a form, the progress of a task and its result need.")))
 	register(s, "GET /v1/me", rule{}, s.me, op("get-me", "account", "Get the user of the token, with tier and credits"))
+	s.templateChangeRoutes()
 }
 
-func (s *server) listTemplates(context.Context, *struct{}) (*templatesOutputBody, error) {
-	out := &templatesOutputBody{}
-	for _, t := range berth.Templates() {
-		spec := t.Spec()
-		v := templateView{Template: t, Mode: spec.Mode, Locales: llm.Locales(), Credits: s.Catalog.Price(t, berth.TierPaid), Variables: []variableView{}}
-		for _, in := range spec.Variables {
-			v.Variables = append(v.Variables, variableView(in))
-		}
-		out.Templates = append(out.Templates, v)
+type listTemplatesInput struct {
+	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an earlier response: 304 without a body if nothing has changed"`
+}
+
+type listTemplatesOutput struct {
+	Status       int
+	ETag         string `header:"ETag" doc:"Changes with the list"`
+	CacheControl string `header:"Cache-Control"`
+	Body         templatesOutputBody
+}
+
+func (s *server) listTemplates(_ context.Context, in *listTemplatesInput) (*listTemplatesOutput, error) {
+	list := s.Templates.List()
+	tag, err := s.templatesTag(list)
+	if err != nil {
+		return nil, err
+	}
+	out := &listTemplatesOutput{Status: http.StatusOK, ETag: tag, CacheControl: "no-cache, private"}
+	if sameTag(in.IfNoneMatch, tag) {
+		out.Status = http.StatusNotModified
+	} else {
+		out.Body.Templates = convert(list, s.templateView)
 	}
 	return out, nil
+}
+
+// taggedTemplates is a list of templates with its tag. It is immutable.
+type taggedTemplates struct {
+	list []*template.Template
+	tag  string
+}
+
+// templatesTag returns the entity tag of a list: the hash of the response, because releases and routing files differ, too.
+func (s *server) templatesTag(list []*template.Template) (string, error) {
+	if known := s.tagged.Load(); known != nil && slices.Equal(known.list, list) {
+		return known.tag, nil
+	}
+	b, err := json.Marshal(convert(list, s.templateView))
+	if err != nil {
+		return "", fmt.Errorf("serialize templates: %w", err)
+	}
+	tag := `"` + hash(b)[:32] + `"`
+	s.tagged.Store(&taggedTemplates{list, tag})
+	return tag, nil
+}
+
+// sameTag reports whether a field If-None-Match has a tag, which contains no comma (RFC 9110, section 13.1.2).
+func sameTag(field, tag string) bool {
+	return slices.ContainsFunc(strings.Split(field, ","), func(one string) bool {
+		one = strings.TrimSpace(one)
+		return one == "*" || strings.TrimPrefix(one, "W/") == tag
+	})
+}
+
+// templateView returns what users see of a template.
+func (s *server) templateView(t *template.Template) client.Template {
+	labels := func(text template.Text) client.Labels { return client.Labels(text) }
+	return client.Template{
+		Name: t.Name, Version: t.Version, Title: labels(t.Title), Description: labels(t.Description), Mode: t.Mode(), Locales: t.Locales,
+		Credits: s.Catalog.Price(t, berth.TierPaid),
+		Variables: convert(t.Variables, func(v template.Variable) client.TemplateVariable {
+			return client.TemplateVariable{
+				Name: v.Name, Kind: string(v.Kind), Kinds: v.Kinds(), Required: v.Required, Group: v.Group,
+				Label: labels(v.Label), Help: labels(v.Help), Default: v.Default, Evidence: v.Evidence,
+			}
+		}),
+		Steps: convert(t.Steps, func(st template.Step) client.TemplateStep {
+			schema := st.Schema
+			if schema == nil {
+				schema = json.RawMessage("null")
+			}
+			return client.TemplateStep{
+				ID: berth.StepName(st.ID), Label: labels(st.Label), Mode: st.Mode, When: st.When, Into: st.Into, Status: st.Status, Schema: schema,
+			}
+		}),
+		Stages: convert(t.Stages, func(st template.Stage) client.TemplateStage {
+			return client.TemplateStage{ID: st.ID, Label: labels(st.Label)}
+		}),
+		Items: convert(t.Items, func(i template.Item) client.TemplateItem {
+			return client.TemplateItem{ID: i.ID, Label: labels(i.Label), Schema: i.Schema}
+		}),
+	}
 }
 
 func (s *server) me(ctx context.Context, _ *struct{}) (*meOutputBody, error) {

@@ -18,7 +18,7 @@ import (
 func (h *harness) called(t berth.Task) {
 	h.t.Helper()
 	for call, code := range []berth.Code{berth.CodeProviderUnavailable, ""} {
-		a, err := h.ledger.BeginAttempt(h.t.Context(), t.Ref(), 0, t.Steps[0].PendingStatus())
+		a, err := h.ledger.BeginAttempt(h.t.Context(), t.Ref(), 0, t.Steps[0].Status)
 		require.NoError(h.t, err)
 		c := ledger.ModelCall{
 			UserID: t.UserID, TaskID: t.ID, Step: 0, Name: t.Steps[0].Name, Fence: a.Fence, Queue: t.Steps[0].Queue,
@@ -51,7 +51,7 @@ func TestUsage_UserAndOperator_ReadTheCallsTheyMay(t *testing.T) { // T19
 	h := newHarness(t)
 	h.called(h.task("alice", "t1"))
 	h.called(h.task("bob", "t1"))
-	_, err := h.ledger.BeginAttempt(t.Context(), berth.TaskRef{UserID: "bob", TaskID: "t1"}, 1, berth.TaskMatchPending)
+	_, err := h.ledger.BeginAttempt(t.Context(), berth.TaskRef{UserID: "bob", TaskID: "t1"}, 1, "MATCH_PENDING")
 	require.NoError(t, err)
 	get := func(token, query string) answer { return h.call(http.MethodGet, "/v1/usage?"+query, token, nil) }
 	own := get(h.token("alice"), "")

@@ -152,36 +152,36 @@ func fieldError(location, msg string) FieldError {
 	field := fieldName(location)
 	if name, missing := strings.CutPrefix(msg, missingField); missing {
 		if field == "body" {
-			return FieldError{name, "is missing"}
+			return FieldError{Field: name, Message: "is missing"}
 		}
-		return FieldError{field + "." + name, "is missing"}
+		return FieldError{Field: field + "." + name, Message: "is missing"}
 	}
 	if wrong, ok := strings.CutPrefix(msg, wrongField); ok {
 		name, what, _ := strings.Cut(wrong, ": ")
-		return FieldError{name, what}
+		return FieldError{Field: name, Message: what}
 	}
 	if msg == fmt.Sprintf(validation.MsgExpectedMatchPattern, berth.IDPattern) {
-		return FieldError{field, invalidID}
+		return FieldError{Field: field, Message: invalidID}
 	}
 	switch what, invalid := strings.CutPrefix(msg, "invalid "); {
 	case invalid && (what == "integer" || what == "boolean"):
-		return FieldError{field, map[string]string{"integer": validation.MsgExpectedInteger, "boolean": validation.MsgExpectedBoolean}[what]}
+		return FieldError{Field: field, Message: map[string]string{"integer": validation.MsgExpectedInteger, "boolean": validation.MsgExpectedBoolean}[what]}
 	case invalid && (what == "float" || what == "floating value"):
-		return FieldError{field, validation.MsgExpectedNumber}
+		return FieldError{Field: field, Message: validation.MsgExpectedNumber}
 	case invalid && strings.HasPrefix(what, "date/time"):
-		return FieldError{field, validation.MsgExpectedRFC3339DateTime}
+		return FieldError{Field: field, Message: validation.MsgExpectedRFC3339DateTime}
 	case invalid && strings.HasPrefix(what, "character"), msg == "unexpected end of JSON input":
-		return FieldError{field, "must be JSON: " + msg}
+		return FieldError{Field: field, Message: "must be JSON: " + msg}
 	case strings.HasPrefix(msg, "json: "): // the rest names Go types
-		return FieldError{field, "must be JSON that matches the schema"}
+		return FieldError{Field: field, Message: "must be JSON that matches the schema"}
 	case strings.HasPrefix(msg, "required ") && strings.HasSuffix(msg, " parameter is missing"):
-		return FieldError{field, "is missing"}
+		return FieldError{Field: field, Message: "is missing"}
 	case strings.HasSuffix(msg, "at least 1 characters"), strings.HasSuffix(msg, "at least 1 items"), strings.HasSuffix(msg, "at least 1 fields"):
-		return FieldError{field, "must not be empty"}
+		return FieldError{Field: field, Message: "must not be empty"}
 	case strings.Contains(msg, " one of , "): // hide the empty value, which is equivalent to none
-		return FieldError{field, strings.Replace(msg, " one of , ", " one of ", 1)}
+		return FieldError{Field: field, Message: strings.Replace(msg, " one of , ", " one of ", 1)}
 	case strings.HasPrefix(msg, "unknown content type"):
-		return FieldError{echo.HeaderContentType, "must be application/json"}
+		return FieldError{Field: echo.HeaderContentType, Message: "must be application/json"}
 	}
-	return FieldError{field, msg}
+	return FieldError{Field: field, Message: msg}
 }

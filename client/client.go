@@ -2,7 +2,7 @@
 // participants, and what operators, nodes and media units do.
 //
 //	c := client.New("http://127.0.0.1:8080", token)
-//	accepted, err := c.Submit(ctx, client.Submission{ServiceID: "career", Template: berth.TemplateJobMatch, Variables: …}, "")
+//	accepted, err := c.Submit(ctx, client.Submission{ServiceID: "support", Template: "ticket_summary", Variables: …}, "")
 //
 // A method makes one call. It returns a *Problem when the API rejects the call; Problem.Code is stable, and Problem.RetryAfter
 // is the time in seconds after which a retry can succeed. A call that failed without a Problem may have been executed: retry it

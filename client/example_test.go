@@ -26,10 +26,10 @@ func ExampleClient_Follow() {
 		log.Fatal(err)
 	}
 	accepted, err := c.Submit(ctx, client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 		Variables: map[string]any{
-			berth.VarJobImage: client.AssetRef(posting),
-			berth.VarResume:   "Six years of Go and PostgreSQL. Built Redis leases.",
+			"jobImage": client.AssetRef(posting),
+			"resume":   "Six years of Go and PostgreSQL. Built Redis leases.",
 		},
 	}, "application-4711")
 	var refused *client.Problem

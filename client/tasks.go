@@ -15,10 +15,11 @@ import (
 	"berth"
 )
 
-// Submission is the body of POST /v1/tasks. A variable is a string or {"assetId": …}.
+// Submission is the body of POST /v1/tasks. A variable is a string or an AssetVariable.
 type Submission struct {
 	TaskID    string         `json:"taskId,omitempty"`
 	ServiceID string         `json:"serviceId"`
+	Title     string         `json:"title,omitempty"`
 	Template  berth.Template `json:"template"`
 	Locale    berth.Locale   `json:"locale,omitempty"`
 	Variables map[string]any `json:"variables"`
@@ -50,6 +51,12 @@ type Waiting struct {
 type Task struct {
 	UserID string `json:"userId" doc:"Owner of the task"`
 	berth.TaskRequest
+	// Variables replaces that of TaskRequest by the form in which a Submission takes it.
+	Variables map[string]AssetVariable `json:"variables" doc:"The inputs, in the form in which POST /v1/tasks takes them: texts are assets, too"`
+	Inputs    []TaskInput              `json:"inputs,omitempty" doc:"What was submitted, in the order of the template's variables; lists leave it out"`
+	Title     string                   `json:"title,omitempty" doc:"The title that was submitted, else the name of the first uploaded file, else the first words of the first text; absent once it is erased, and for an image without a name"`
+	Price     int64                    `json:"price,omitempty" doc:"Credits that the task was charged, also if they were refunded"`
+
 	Status    berth.TaskStatus `json:"status"`
 	Steps     []TaskStep       `json:"steps" doc:"The chain of model calls, in order"`
 	StepIndex int              `json:"stepIndex" doc:"Index of the current step"`
@@ -57,7 +64,7 @@ type Task struct {
 	Waiting    *Waiting        `json:"waiting,omitempty" doc:"The current step waits for its model, and how long; absent while its call runs, or where that is not known"`
 	Downgraded bool            `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
 	Text       string          `json:"text,omitempty" doc:"The answer of a stream task"`
-	Result     json.RawMessage `json:"result,omitempty" doc:"The answer of a batch task; for a match the points found"`
+	Result     json.RawMessage `json:"result,omitempty" doc:"The answer of a batch task; of a stream {\"items\"}, if it has any"`
 	Error      *TaskError      `json:"error,omitempty"`
 	Simulated  bool            `json:"simulated,omitempty" doc:"The local simulator served at least one step"`
 	Usage      berth.Usage     `json:"usage"`
@@ -73,6 +80,23 @@ type Task struct {
 	EndedAt     time.Time `json:"endedAt,omitzero"`
 
 	ContentErased bool `json:"contentErased,omitempty" doc:"The texts of the task were erased: it has neither text nor result any more"`
+}
+
+// AssetVariable is the value of a variable that refers to an asset: an upload, or a text of an earlier submission.
+type AssetVariable struct {
+	AssetID string             `json:"assetId"`
+	Kind    berth.VariableKind `json:"kind,omitempty" enum:"text_asset,image_asset" doc:"What the asset is; absent once it is deleted"`
+}
+
+// TaskInput describes the value of one variable of a task.
+type TaskInput struct {
+	Variable  string             `json:"variable"`
+	AssetID   string             `json:"assetId"`
+	Kind      berth.VariableKind `json:"kind,omitempty" enum:"text_asset,image_asset"`
+	Name      string             `json:"name,omitempty" doc:"Name of the uploaded file; absent for a text in the request"`
+	MediaType string             `json:"mediaType,omitempty"`
+	Size      int64              `json:"size,omitempty" doc:"Bytes"`
+	Erased    bool               `json:"erased,omitempty" doc:"The content was erased: submitting the variable again is refused"`
 }
 
 // TaskStep is one model call of a task.
@@ -102,7 +126,7 @@ type TaskLinks struct {
 }
 
 // AssetRef returns the value of a variable that refers to an uploaded asset.
-func AssetRef(id string) map[string]string { return map[string]string{"assetId": id} }
+func AssetRef(id string) AssetVariable { return AssetVariable{AssetID: id} }
 
 // Submit submits a task. key is the Idempotency-Key of a task without a TaskID; if it is empty, none is sent.
 func (c *Client) Submit(ctx context.Context, s Submission, key string) (Acceptance, error) {
@@ -122,23 +146,29 @@ func (c *Client) Get(ctx context.Context, taskID string) (Task, error) {
 
 // TaskQuery selects tasks. Empty fields match all; UserID is for operators, the default is the token's user.
 type TaskQuery struct {
-	UserID   string
-	Status   berth.TaskStatus
-	Template berth.Template
-	From, To time.Time
-	Cursor   string
-	Limit    int
+	UserID    string
+	Status    berth.TaskStatus
+	Template  berth.Template
+	ServiceID string
+	Open      bool   // that have not ended
+	Title     string // words that occur in the title in this order, whatever their case
+	From, To  time.Time
+	Cursor    string
+	Limit     int
 }
 
 // Tasks returns a page of tasks, newest first and without results, and the cursor of the next page, empty after the last.
 func (c *Client) Tasks(ctx context.Context, t TaskQuery) (tasks []Task, next string, err error) {
 	q := url.Values{"limit": {strconv.Itoa(t.Limit)}}
 	for name, value := range map[string]string{
-		"userId": t.UserID, "status": string(t.Status), "template": string(t.Template), "cursor": t.Cursor,
+		"userId": t.UserID, "status": string(t.Status), "template": string(t.Template), "serviceId": t.ServiceID, "q": t.Title, "cursor": t.Cursor,
 	} {
 		if value != "" {
 			q.Set(name, value)
 		}
+	}
+	if t.Open {
+		q.Set("open", "true")
 	}
 	for name, at := range map[string]time.Time{"from": t.From, "to": t.To} {
 		if !at.IsZero() {

@@ -59,7 +59,7 @@ func TestCompose_Commands_RunNatively(t *testing.T) {
 	}
 
 	m.runs("", "task", "submit", "--template", "job_match", "--watch",
-		"--job", repo(t, "examples/posting-en.png"), "--resume", repo(t, "examples/resume-en.txt"))
+		"--var", "jobImage=@"+repo(t, "examples/posting-en.png"), "--var", "resume=@"+repo(t, "examples/resume-en.txt"))
 	m.awaitNode("apertium-1")
 	require.Contains(t, m.runs("Thank you for the water.\n", "turn", "--from", "en", "--to", "es"), "apertium-1")
 	m.awaitNode("unit-1")

@@ -158,12 +158,12 @@ or as %[7]s, who starts with none; tasks without credits use the free models:
   http://%[1]s/#token=%[6]s
 
 Or run in this directory:
-  bin/berth task submit --template job_match --resume examples/resume-en.txt --job examples/posting-en.png --watch
+  bin/berth task submit --template ticket_summary --var ticket="The printer in room 4 is on fire." --watch
 %[5]s%[9]s
 Or in any terminal:
   export BERTH_URL=http://%[1]s BERTH_TEMPORAL_ADDR=%[4]s BERTH_TOKEN=%[2]s
   curl -H "Authorization: Bearer $BERTH_TOKEN" -H 'Content-Type: application/json' $BERTH_URL/v1/tasks \
-    -d '{"serviceId":"demo","template":"job_summary","variables":{"jobText":"Go engineer, Redis and Temporal, Berlin or remote."}}'
+    -d '{"serviceId":"demo","template":"translate","variables":{"text":"Good morning","language":"German"}}'
 `, o.API.Addr, token, guestName, o.Temporal.Addr, fleet, poor, poorName, guestCredits, media)
 	if err == nil {
 		_, err = fmt.Fprintln(out, "\nCtrl-C stops everything.")

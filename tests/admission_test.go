@@ -50,7 +50,7 @@ func TestTask_QueueOfTwo_ThirdRefusedCounterEndsAtZero(t *testing.T) { // T5, T2
 	c, queue := s.user("carol"), berth.Queue("")
 	push := func(text string) (client.Acceptance, error) {
 		return c.Submit(t.Context(), client.Submission{
-			ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Variables: map[string]any{"jobText": text},
+			ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, Variables: map[string]any{"jobText": text},
 		}, "")
 	}
 	rdb := s.redis()
@@ -111,7 +111,7 @@ func TestTask_Chain_AdmissionFollowsItsStep(t *testing.T) { // T5
 	calls := s.holdCalls()
 	c, rdb := s.user("alice"), s.redis()
 	acc, err := c.Submit(t.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 		Variables: map[string]any{"jobText": "We look for a Go developer.", "resume": "I write Go."},
 	}, "")
 	require.NoError(t, err)

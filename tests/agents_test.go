@@ -326,6 +326,13 @@ func (h *liveKitUnit) epochs() map[string]int64 {
 	return out
 }
 
+// listed is epochs, once the server responds.
+func (h *liveKitUnit) listed() (out map[string]int64) {
+	h.s.tb.Helper()
+	h.s.eventually(h.id+" to list its rooms", func() bool { out = h.epochs(); return out != nil })
+	return out
+}
+
 func (s *stack) liveKitUnit(id string, slots int) *liveKitUnit {
 	s.tb.Helper()
 	h := &liveKitUnit{Server: testlivekit.Start(s.tb), s: s, id: id}

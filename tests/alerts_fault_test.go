@@ -365,7 +365,7 @@ const (
 // fault or afterwards.
 func (w *cluster) cause(t *testing.T, m *monitoring, f alertFault, empty func() []string) {
 	t.Helper()
-	require.Empty(t, m.firing(), "before the fault")
+	w.eventually("no alert before the fault", func() bool { return len(m.firing()) == 0 })
 	m.drain()
 	began := time.Now()
 	ended := false

@@ -38,7 +38,7 @@ func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string
 	image, err := c.Upload(tb.Context(), picture, example(tb, picture))
 	require.NoError(tb, err)
 	acc, err := c.Submit(tb.Context(), client.Submission{
-		TaskID: cmp.Or(id, berth.NewID("t")), ServiceID: "career", Template: berth.TemplateJobMatch, Locale: locale,
+		TaskID: cmp.Or(id, berth.NewID("t")), ServiceID: "career", Template: "job_match", Locale: locale,
 		Variables: map[string]any{
 			"jobImage": client.AssetRef(image),
 			"resume":   string(example(tb, "resume-"+string(locale)+".txt")),
@@ -48,12 +48,19 @@ func submitMatch(tb testing.TB, c *client.Client, locale berth.Locale, id string
 	return acc
 }
 
+// matchPoint is an item of the template job_match.
+type matchPoint struct {
+	Requirement string `json:"requirement"`
+	Matched     bool   `json:"matched"`
+	Evidence    string `json:"evidence"`
+}
+
 // seen has what one reader received of a task's stream.
 type seen struct {
 	events   []client.StreamEvent
 	text     string // of tokens since the last reset
 	statuses []berth.TaskStatus
-	points   []berth.MatchPoint
+	points   []matchPoint
 	resets   int
 	last     berth.Event
 }
@@ -68,7 +75,12 @@ func (s *seen) add(ev client.StreamEvent) {
 		s.text, s.points = "", nil
 		s.resets++
 	case berth.EventStageProgress:
-		s.points = append(s.points, e.Points...)
+		for _, item := range e.Items {
+			var p matchPoint
+			if item.Kind == "point" && json.Unmarshal(item.Value, &p) == nil {
+				s.points = append(s.points, p)
+			}
+		}
 	}
 	if e.Status != "" && (len(s.statuses) == 0 || s.statuses[len(s.statuses)-1] != e.Status) {
 		s.statuses = append(s.statuses, e.Status)

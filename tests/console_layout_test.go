@@ -34,7 +34,7 @@ func TestConsole_LongestNames_FitTheWindow(t *testing.T) {
 	b := openTab(t, startBrowser(t))
 	c := s.user("carol")
 	acc, err := c.Submit(t.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Variables: map[string]any{"jobText": string(example(t, "posting-en.txt"))},
+		ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, Variables: map[string]any{"jobText": string(example(t, "posting-en.txt"))},
 	}, "")
 	require.NoError(t, err)
 	s.translator("tokyo-1")

@@ -119,11 +119,11 @@ func (s *stack) fill(t *testing.T, scripts *lua.Scripts, nodes, tasks, conferenc
 		}, lua.Registration{})
 		return err
 	})
-	steps := []berth.Step{{Name: berth.StepSummary, Template: berth.TemplateJobSummary, Mode: berth.ModeBatch, Queue: "q_paid_batch", Model: "deepseek-chat"}}
+	steps := []berth.Step{{Name: "summary", Mode: berth.ModeBatch, Queue: "q_paid_batch", Model: "deepseek-chat"}}
 	each(tasks, func(ctx context.Context, i int) error {
 		_, _, err := store.CreateTask(ctx, berth.Task{DeadlineAt: now.Add(time.Hour), TaskPlan: berth.TaskPlan{
 			UserID: fmt.Sprint("user-", i%100), Steps: steps, TaskRequest: berth.TaskRequest{
-				ID: fmt.Sprintf("task-%05d", i), ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+				ID: fmt.Sprintf("task-%05d", i), ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, Tier: berth.TierPaid,
 				Variables: map[string]string{},
 			},
 		}})

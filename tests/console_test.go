@@ -20,7 +20,7 @@ import (
 // and a check of accessibility finds nothing in any of them.
 func TestConsole_OperatorInBrowser_SeesAndSteersEverything(t *testing.T) { // X8
 	t.Parallel()
-	early := newHold("## Requirement by requirement\n")
+	early := newHold("## Item by item\n")
 	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, []*hold{early}) })
 	s.setTimes(berth.NodeMedia, 200, 1000, 2000)
 	b := openTab(t, startBrowser(t))
@@ -80,7 +80,7 @@ func (b *tab) watchAndCancel(s *stack, early *hold) {
 	b.visit(s, "/tasks")
 	b.await("the operator's task", `document.querySelector('.rows tbody tr')?.textContent.includes('olga')`)
 	acc, err := s.user("carol").Submit(b.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 		Variables: map[string]any{"resume": string(example(b.TB, "resume-en.txt")), "jobText": string(example(b.TB, "posting-en.txt"))},
 	}, "")
 	require.NoError(b, err)
@@ -88,7 +88,7 @@ func (b *tab) watchAndCancel(s *stack, early *hold) {
 	b.await("another user's task in the open list", row, acc.TaskID)
 	early.wait(b)
 	b.do(chromedp.Click(fmt.Sprintf(`.rows a[href="#/console/tasks/carol/%s"]`, acc.TaskID)))
-	b.await("live tokens of another user's task", `document.querySelector('.prose')?.textContent.includes('Requirement by requirement')`)
+	b.await("live tokens of another user's task", `document.querySelector('.prose')?.textContent.includes('Item by item')`)
 	b.shoot("task-live-en")
 	b.press(".task", "Cancel")
 	b.await("the cancelled task", `document.querySelector('.task .status.cancelled') !== null`)

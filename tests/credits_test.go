@@ -37,7 +37,7 @@ func charges(t *testing.T, c *client.Client) (kinds []string) {
 
 func summary(text string) client.Submission {
 	return client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Variables: map[string]any{"jobText": text},
+		ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, Variables: map[string]any{"jobText": text},
 	}
 }
 

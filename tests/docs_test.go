@@ -44,7 +44,7 @@ func TestDocs_Commands_Succeed(t *testing.T) {
 		if len(blocks) > 0 {
 			t.Run(filepath.Base(file), func(t *testing.T) {
 				t.Parallel()
-				runBlocks(t, blocks)
+				runBlocks(t, blocks, namedFiles(t, file))
 			})
 		}
 	}
@@ -91,10 +91,27 @@ func commandBlocks(t *testing.T, file string) []commandBlock {
 	return blocks
 }
 
-// runBlocks runs blocks in one shell, in the directory of a development server of their own.
-func runBlocks(t *testing.T, blocks []commandBlock) {
+// namedFiles returns the files that a page shows, by the path that stands before each.
+func namedFiles(t *testing.T, page string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(page) //nolint:gosec // a file of this repository
+	require.NoError(t, err)
+	files := map[string]string{}
+	for _, m := range regexp.MustCompile("(?ms)^`([a-z][a-z0-9_./-]*)`:\n\n```[a-z]*\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
+		files[m[1]] = m[2]
+	}
+	return files
+}
+
+// runBlocks runs blocks in one shell, in the directory of a development server of their own, with the files of their page.
+func runBlocks(t *testing.T, blocks []commandBlock, files map[string]string) {
 	t.Helper()
 	s := &stack{tb: t, dir: t.TempDir()}
+	for name, text := range files {
+		name = filepath.Join(s.dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	}
 	t.Cleanup(s.killAll)
 	ports, err := freeport.Find(3)
 	require.NoError(t, err)

@@ -30,6 +30,8 @@ func environments(p place) []mistake {
 	}
 	routing, issuer := p.routing(), p.issuer()
 	cert, foreignKey := p.certificates()
+	mistaken := p.directory("mistaken", 0o700)
+	p.file("mistaken/reply.prompt", "---\ntitel: T\n---\nx", 0o600)
 	const isDirectory, unreadable = "is a directory", "permission denied"
 	return []mistake{
 		// Settings, as files and shells bring them.
@@ -72,6 +74,16 @@ func environments(p place) []mistake {
 		stops("BERTH_ROUTING_FILE="+p.file("twice.yaml", routing+"models: {}\n", 0o600), `mapping key "models" already defined at line`),
 		stops("BERTH_ROUTING_FILE="+p.file("latin1.yaml", routing+"# caf\xe9\n", 0o600), "is not UTF-8: save the file in this encoding"),
 		works("a routing file with a byte order mark and CRLF", "BERTH_ROUTING_FILE="+p.file("windows.yaml", "\ufeff"+strings.ReplaceAll(routing, "\n", "\r\n"), 0o600)),
+
+		// The directory of templates.
+		stops("BERTH_TEMPLATES_DIR=/none", "--templates-dir (BERTH_TEMPLATES_DIR): /none: no such file or directory"),
+		stops("BERTH_TEMPLATES_DIR="+p.file("file.prompt", "x", 0o600), "--templates-dir (BERTH_TEMPLATES_DIR): … not a directory"),
+		unprivileged(stops("BERTH_TEMPLATES_DIR="+p.directory("unreadable", 0), "--templates-dir (BERTH_TEMPLATES_DIR): … "+unreadable)),
+		works("a directory of templates that is empty", "BERTH_TEMPLATES_DIR="+p.directory("templates", 0o700)),
+		{
+			name: "a template of the directory has a mistake", env: []string{"BERTH_TEMPLATES_DIR=" + mistaken},
+			doctor: "reply.prompt:2: titel: unknown field: write title", process: "mistake in a template; its former version remains", user: "202",
+		},
 
 		// Addresses.
 		stops("BERTH_TEMPORAL_ADDR=temporal", "--temporal-addr (BERTH_TEMPORAL_ADDR): invalid address: must be host:port; the port is missing"),

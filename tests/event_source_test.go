@@ -30,11 +30,11 @@ func TestGuide_EventSource_ResumesAfterTicketExpired(t *testing.T) {
 	t.Parallel()
 	code := followTaskCode(t)
 	const user = "reader"
-	holds := []*hold{newHold("## Requirement by requirement\n"), newHold("## Score\n")}
+	holds := []*hold{newHold("## Item by item\n"), newHold("## Score\n")}
 	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, holds) })
 	c := s.user(user)
 	acc, err := c.Submit(t.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 		Variables: map[string]any{"resume": string(example(t, "resume-en.txt")), "jobText": string(example(t, "posting-en.txt"))},
 	}, "")
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestGuide_EventSource_ResumesAfterTicketExpired(t *testing.T) {
 			.then((r) => r.json()).then((t) => { window.alone = new EventSource(t.eventsUrl); window.ticket = t });
 	}`, code, s.token(user), acc.TaskID)))
 	text := `window.seen.filter((e) => e.type.startsWith('token')).map((e) => e.text).join('')`
-	b.await("the first tokens", text+`.includes('Requirement by requirement')`)
+	b.await("the first tokens", text+`.includes('Item by item')`)
 	b.await("the EventSource", `window.alone?.readyState === EventSource.OPEN`)
 	b.await("the reason of what cannot be followed", `window.problems.length === 1 && window.problems[0].length > 0`)
 

@@ -66,7 +66,7 @@ func (o *overload) submit(ctx context.Context, user, token string) (acc client.A
 	n := o.number
 	o.mu.Unlock()
 	body, err := json.Marshal(client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN,
 		Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d of %s.", n, user)},
 	})
 	if err != nil {

@@ -77,7 +77,7 @@ func refuseLargeText(s *stack, b *tab) {
 	b.await("the refusal of a byte", `document.querySelector('#field-jobText-error').textContent.includes('200,001 字节')`)
 	b.shoot("form-above-zh")
 	_, err := s.user("large").Submit(b.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Variables: map[string]any{"jobText": strings.Repeat("x", maxText+1)},
+		ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, Variables: map[string]any{"jobText": strings.Repeat("x", maxText+1)},
 	}, "")
 	require.ErrorContains(b, err, "exceeds the limit", "the API has the limit of the page")
 
@@ -90,6 +90,7 @@ func refuseLargeText(s *stack, b *tab) {
 // checkFile uploads documents without a text, whose reasons the page states, and an image under the name of a document.
 func checkFile(s *stack, b *tab) {
 	b.signIn(s, "files")
+	b.choice("template", "job_match")
 	write := func(name, content string) string {
 		path := filepath.Join(b.TempDir(), name)
 		require.NoError(b, os.WriteFile(path, []byte(content), 0o600))
@@ -212,6 +213,7 @@ func startOnce(s *stack, b *tab) {
 // provider does.
 func keepDraft(s *stack, b *tab) {
 	b.signIn(s, "draft")
+	b.choice("template", "job_match")
 	b.enter("resume", "Ada, baker")
 	path, err := filepath.Abs(filepath.Join("..", "examples", "posting-en.png"))
 	require.NoError(b, err)
@@ -237,6 +239,8 @@ func keepDraft(s *stack, b *tab) {
 	b.enter("resume", "Ada's secret")
 	b.press("header", "Sign out")
 	b.openAs(s, "another")
+	b.choice("template", "job_match")
+	b.await("the field", `document.querySelector('#field-resume') !== null`)
 	require.Empty(b, ask[string](b, `document.querySelector('#field-resume').value`), "another user sees nothing of it")
 	b.quiet()
 }
@@ -246,7 +250,7 @@ func countDown(s *stack, b *tab) {
 	u := s.user("hasty")
 	for i := range 3 {
 		_, err := u.Submit(b.Context(), client.Submission{
-			ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN, Variables: map[string]any{"jobText": fmt.Sprintf("A baker, number %d.", i)},
+			ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, Variables: map[string]any{"jobText": fmt.Sprintf("A baker, number %d.", i)},
 		}, "")
 		require.NoError(b, err)
 	}
@@ -281,7 +285,7 @@ func TestPage_TaskEndsEarly_StatesWhatIsLeft(t *testing.T) {
 	b.signIn(s, "early")
 	notices := `[...document.querySelectorAll('.notice')].map((e) => e.textContent.replace(/\s+/g, ' ').trim()).join('\n')`
 
-	b.press("form", "Fill in an example")
+	b.fillMatch("job_match")
 	b.start()
 	early.wait(t)
 	b.await("the first tokens", `document.querySelector('.prose') !== null`)
@@ -313,7 +317,7 @@ func TestPage_TaskEndsEarly_StatesWhatIsLeft(t *testing.T) {
 
 	s.fault(sim.Fault{Kind: sim.Fault401, Times: -1})
 	b.do(chromedp.Click(`nav a[href="#/"]`))
-	b.press("form", "Fill in an example")
+	b.fillMatch("job_match")
 	b.start()
 	b.await("the failure", `document.querySelector('.task .status.failed') !== null`)
 	b.await("the refund", notices+`.includes('3 credits refunded.')`)
@@ -333,8 +337,7 @@ func TestPage_TaskEndsEarly_StatesWhatIsLeft(t *testing.T) {
 
 	s.fault(sim.Fault{Kind: sim.FaultLength, Times: -1})
 	b.do(chromedp.Click(`nav a[href="#/"]`))
-	b.do(chromedp.Click(`input[name="template"][value="interview_prep"]`))
-	b.press("form", "Fill in an example")
+	b.fillMatch("interview_prep")
 	b.start()
 	b.await("a truncated answer", `document.querySelector('.task .status.completed') !== null && `+notices+`.includes('The answer is incomplete')`)
 	b.do(chromedp.Click(`nav a[href="#/tasks"]`))
@@ -344,8 +347,7 @@ func TestPage_TaskEndsEarly_StatesWhatIsLeft(t *testing.T) {
 	s.clearFaults()
 
 	b.do(chromedp.Click(`nav a[href="#/"]`))
-	b.do(chromedp.Click(`input[name="template"][value="job_match"]`))
-	b.press("form", "Fill in an example")
+	b.fillMatch("job_match")
 	b.start()
 	middle.wait(t)
 	b.await("the answer", `document.querySelector('.prose.live') !== null`)
@@ -416,13 +418,13 @@ func (s *stack) eventsOf(user, task string) string {
 	return string(body)
 }
 
-func (s *stack) tasksOf(user string) []berth.Task {
+func (s *stack) tasksOf(user string) []client.Task {
 	s.tb.Helper()
 	status, out := s.send(http.MethodGet, "/v1/tasks", s.token(user), nil)
 	require.Equal(s.tb, http.StatusOK, status)
 	raw, err := json.Marshal(out["tasks"])
 	require.NoError(s.tb, err)
-	var tasks []berth.Task
+	var tasks []client.Task
 	require.NoError(s.tb, json.Unmarshal(raw, &tasks))
 	return tasks
 }
@@ -443,6 +445,21 @@ func pdf(trailer string) string {
 	}
 	fmt.Fprintf(&b, "trailer\n<< /Size 4 /Root 1 0 R %s >>\nstartxref\n%d\n%%%%EOF\n", trailer, table)
 	return b.String()
+}
+
+// fillMatch chooses a template of a résumé and a posting, and enters both.
+func (b *tab) fillMatch(template string) {
+	b.Helper()
+	b.choice("template", template)
+	b.enter("resume", string(example(b.TB, "resume-en.txt")))
+	b.enter("jobText", string(example(b.TB, "posting-en.txt")))
+}
+
+// choice selects a radio button of the form.
+func (b *tab) choice(name, value string) {
+	b.Helper()
+	b.await("the choice "+value, `document.querySelector('form input[name="' + %s + '"][value="' + %s + '"]') !== null`, name, value)
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ document.querySelector('form input[name="%s"][value="%s"]').click() }`, name, value)))
 }
 
 // choose opens a file in a field of the form.

@@ -92,7 +92,7 @@ var shapes = map[string]any{
 // console is used.
 func TestPage_EveryView_FitsItsWindow(t *testing.T) {
 	t.Parallel()
-	held := newHold("## Requirement by requirement\n")
+	held := newHold("## Item by item\n")
 	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, []*hold{held}) })
 	b := openTab(t, startBrowser(t))
 	base := "http://" + s.httpAddr
@@ -121,13 +121,13 @@ func TestPage_EveryView_FitsItsWindow(t *testing.T) {
 		return acc.TaskID
 	}
 	tasks := map[string]string{
-		"résumé summary":          submit(berth.TemplateResumeSummary, berth.LocaleEN, map[string]any{"resume": resume}),
-		"résumé summary, Chinese": submit(berth.TemplateResumeSummary, berth.LocaleZH, map[string]any{"resume": string(example(t, "resume-zh.txt"))}),
-		"detailed résumé summary": submit(berth.TemplateDetailedResumeSummary, berth.LocaleEN, map[string]any{"resume": resume}),
-		"job summary":             submit(berth.TemplateJobSummary, berth.LocaleEN, map[string]any{"jobText": posting}),
-		"customised résumé":       submit(berth.TemplateResumeCustomize, berth.LocaleEN, map[string]any{"resume": resume, "jobText": posting}),
-		"interview":               submit(berth.TemplateInterviewPrep, berth.LocaleEN, map[string]any{"resume": resume, "jobText": posting}),
-		"match":                   submit(berth.TemplateJobMatch, berth.LocaleEN, map[string]any{"resume": resume, "jobText": posting}),
+		"résumé summary":          submit("resume_summary", berth.LocaleEN, map[string]any{"resume": resume}),
+		"résumé summary, Chinese": submit("resume_summary", berth.LocaleZH, map[string]any{"resume": string(example(t, "resume-zh.txt"))}),
+		"detailed résumé summary": submit("detailed_resume_summary", berth.LocaleEN, map[string]any{"resume": resume}),
+		"job summary":             submit("job_summary", berth.LocaleEN, map[string]any{"jobText": posting}),
+		"customised résumé":       submit("resume_customize", berth.LocaleEN, map[string]any{"resume": resume, "jobText": posting}),
+		"interview":               submit("interview_prep", berth.LocaleEN, map[string]any{"resume": resume, "jobText": posting}),
+		"match":                   submit("job_match", berth.LocaleEN, map[string]any{"resume": resume, "jobText": posting}),
 	}
 	held.wait(t)
 	b.open("#/tasks/"+tasks["match"], `document.querySelector('.prose') !== null`)
@@ -148,7 +148,7 @@ func TestPage_EveryView_FitsItsWindow(t *testing.T) {
 	b.do(chromedp.Reload()) // with the real answers again
 
 	s.fault(sim.Fault{Kind: sim.Fault401, Times: -1})
-	failed := submit(berth.TemplateJobMatch, berth.LocaleEN, map[string]any{"resume": resume, "jobText": "Another one. " + posting})
+	failed := submit("job_match", berth.LocaleEN, map[string]any{"resume": resume, "jobText": "Another one. " + posting})
 	b.open("#/tasks/"+failed, `document.querySelector('.task .status.failed') !== null && document.querySelector('.notice.bad') !== null`)
 	b.fitsInBoth("failed task")
 	for name, view := range map[string][2]string{
@@ -196,7 +196,7 @@ func (b *tab) serveResult(taskID string, result any) {
 		window.fetch = async (url, o) => {
 			if (new URL(url, document.baseURI).pathname === '/v1/tasks/%[1]s/events') return new Response(null, { status: 204 });
 			const res = await window.fetched(url, o);
-			if (String(url) !== '/v1/tasks/%[1]s') return res;
+			if (new URL(url, document.baseURI).pathname !== '/v1/tasks/%[1]s') return res;
 			return Response.json({ ...(await res.json()), result: %[2]s });
 		} }`, taskID, text)))
 }

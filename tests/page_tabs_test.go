@@ -39,13 +39,13 @@ func (b *tab) front() {
 func TestPage_TwelveTabs_AllAreServedAndMissNothing(t *testing.T) {
 	t.Parallel()
 	const tabs = 12
-	holds := []*hold{newHold("## Requirement by requirement\n"), newHold("## Score\n")}
+	holds := []*hold{newHold("## Item by item\n"), newHold("## Score\n")}
 	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, holds) })
 	chromium := startBrowser(t)
 	c := s.user("olga")
 	submit := func() (id, path string) {
 		acc, err := c.Submit(t.Context(), client.Submission{
-			ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+			ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 			Variables: map[string]any{"resume": string(example(t, "resume-en.txt")), "jobText": string(example(t, "posting-en.txt"))},
 		}, berth.NewID(""))
 		require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestPage_TwelveTabs_AllAreServedAndMissNothing(t *testing.T) {
 		require.Equal(t, berth.TaskCompleted, task.Status)
 		return plain(task.Text)
 	}
-	const first = `document.querySelector('.prose')?.textContent.includes('Requirement by requirement')`
+	const first = `document.querySelector('.prose')?.textContent.includes('Item by item')`
 	signIn := func() *tab {
 		b := openTab(t, chromium)
 		b.do(chromedp.Navigate("http://" + s.httpAddr + "/#token=" + s.token("olga", "user", "operator")))

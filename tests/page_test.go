@@ -40,7 +40,7 @@ func pageIn(l berth.Locale) pageWords {
 	}
 	return pageWords{
 		lang: "en", template: "Match", steps: []string{"Read the image", "Summarise the posting", "Match"}, done: "Done",
-		early: newHold("## Requirement by requirement\n"), middle: newHold("## Score\n"),
+		early: newHold("## Item by item\n"), middle: newHold("## Score\n"),
 	}
 }
 
@@ -95,15 +95,15 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	close(w.early.release)
 	w.middle.wait(t)
 	b.await("more tokens", `document.querySelector('.prose').textContent.includes(%s)`, trim(strings.Trim(w.middle.at, "#\n")))
-	half, points := b.answer(), b.points()
+	half, items := b.answer(), b.items()
 	require.True(t, strings.HasPrefix(half, first), "the text shown before is kept")
 	require.Greater(t, len(half), len(first))
-	require.NotEmpty(t, points)
+	require.NotEmpty(t, items)
 	b.shoot(user + "-middle")
 
 	b.do(chromedp.Reload())
 	b.await("the same text after a reload", `document.querySelector('.prose.live') !== null && [...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '') === %s`, half)
-	require.Equal(t, points, b.points())
+	require.Equal(t, items, b.items())
 	require.Zero(t, ask[int](b, `document.querySelectorAll('.notice:not(.simulated)').length`), "nothing was lost, so no notice is shown")
 	close(w.middle.release)
 	b.await("the end", `document.querySelector('.task .status.completed')?.textContent === %s`, w.done)
@@ -114,8 +114,8 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	awaitReady := plain(task.Text)
 	require.Equal(t, awaitReady, b.answer(), "the page shows the stored answer, once and whole")
 	require.True(t, strings.HasPrefix(awaitReady, half))
-	require.Equal(t, points, b.points())
-	require.Len(t, points, strings.Count(task.Text, "\n- ✅")+strings.Count(task.Text, "\n- ❌"))
+	require.Equal(t, items, b.items())
+	require.Len(t, items, strings.Count(task.Text, "\n- ✅")+strings.Count(task.Text, "\n- ❌"))
 	require.Equal(t, 3, ask[int](b, `document.querySelectorAll('.chain > li.done').length`))
 	require.Zero(t, ask[int](b, `document.querySelectorAll('.task a.button').length`), "the link to Temporal is for operators")
 	b.do(chromedp.Click(`.chain li:nth-child(2) summary`))
@@ -125,7 +125,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	b.do(chromedp.Click(`nav a[href="#/tasks"]`))
 	row := fmt.Sprintf(`.history .tasks a[href="#/tasks/%s"]`, id)
 	b.await("the task in the history", `document.querySelector(%s) !== null`, row)
-	require.Equal(t, w.template, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.name').textContent`, row)))
+	require.Equal(t, w.template, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.of').textContent`, row)))
 	require.Equal(t, w.done, ask[string](b, fmt.Sprintf(`document.querySelector(%q).querySelector('.status').textContent`, row)))
 	b.shoot(user + "-history")
 	b.do(chromedp.Click(row))
@@ -136,7 +136,7 @@ func followOnPage(t *testing.T, s *stack, b *tab, locale berth.Locale, w pageWor
 	require.Equal(t, http.StatusOK, status)
 	b.do(chromedp.Reload())
 	b.await("the task without its texts", `document.querySelector('.task .status.completed') !== null && document.querySelector('.notice.erased') !== null`)
-	require.Zero(t, ask[int](b, `document.querySelectorAll('.prose, .points, .chain details').length`), "nothing to show is offered")
+	require.Zero(t, ask[int](b, `document.querySelectorAll('.prose, .items, .chain details').length`), "nothing to show is offered")
 	b.shoot(user + "-erased")
 	b.quiet()
 }
@@ -165,13 +165,13 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	}
 	tags := `document.querySelectorAll('main :is(script, img, iframe, object, embed, a[href^="javascript:" i], .prose svg)').length`
 
-	id := submit(berth.TemplateJobMatch, map[string]any{"resume": resume, "jobText": posting})
+	id := submit("job_match", map[string]any{"resume": resume, "jobText": posting})
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
 	last.wait(t)
 	b.await("the forged events as text", `document.querySelector('.prose')?.textContent.includes(%s)`, hostileEnd)
 	require.True(t, ask[bool](b, `document.querySelector('.task .status.streaming') !== null`), "a forged end is ignored")
 	require.Contains(t, b.answer(), plain("event: done\ndata: {"))
-	require.Len(t, b.points(), 1, "a point sent twice is shown once")
+	require.Len(t, b.items(), 1, "an item sent twice is shown once")
 	require.Zero(t, ask[int](b, tags))
 	close(last.release)
 	b.await("the end", `document.querySelector('.task .status.completed') !== null`)
@@ -183,7 +183,7 @@ func readHostileText(t *testing.T, s *stack, b *tab, last *hold) {
 	require.Zero(t, ask[int](b, tags))
 	b.shoot("hostile-match")
 
-	id = submit(berth.TemplateResumeSummary, map[string]any{"resume": resume})
+	id = submit("resume_summary", map[string]any{"resume": resume})
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
 	b.await("the summary of the résumé", `document.querySelector('.task .status.completed') !== null && document.querySelector('.reading')?.textContent.includes(%s)`, hostileSign)
 	require.Zero(t, ask[int](b, tags))
@@ -445,8 +445,8 @@ func (b *tab) answer() string {
 	return ask[string](b, `[...document.querySelectorAll('.prose')].map((e) => e.textContent).join('').replace(/\s+/g, '')`)
 }
 
-func (b *tab) points() []string {
-	return ask[[]string](b, `[...document.querySelectorAll('.points .list > li')].map((e) => e.textContent.trim())`)
+func (b *tab) items() []string {
+	return ask[[]string](b, `[...document.querySelectorAll('.items .list > li')].map((e) => e.textContent.trim())`)
 }
 
 // complaint returns the browser's errors, warnings and policy violations since the last call.

@@ -27,8 +27,8 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 		locale                                            berth.Locale
 		lang, ahead, about, free, waiting, paused, spoken string
 	}{
-		{berth.LocaleEN, "en", `^\d+ ahead`, "about", "free queue and model", "Waiting", "The model is paused", "Model paused. Summarise. "},
-		{berth.LocaleZH, "zh-Hans", `^前面还有 \d+ 个`, "约", "免费队列和模型", "排队中", "模型已暂停", "模型已暂停。概括。"},
+		{berth.LocaleEN, "en", `^\d+ ahead`, "about", "free queue and model", "Waiting", "The model is paused", "Model paused. Summarise the posting. "},
+		{berth.LocaleZH, "zh-Hans", `^前面还有 \d+ 个`, "约", "免费队列和模型", "排队中", "模型已暂停", "模型已暂停。概括职位。"},
 	} {
 		t.Run(string(c.locale), func(t *testing.T) {
 			b, user := openTab(t, chromium), "waiting-"+string(c.locale)
@@ -46,7 +46,7 @@ func TestPage_TaskWaitsInFreeTier_PositionMovesWithEstimate(t *testing.T) {
 			for i := range tasks {
 				s.eventually("a task to be accepted", func() bool { // 503 while a busy machine's database does not reply within a second
 					acc, err := u.Submit(t.Context(), client.Submission{
-						ServiceID: "career", Template: berth.TemplateJobSummary, Locale: c.locale,
+						ServiceID: "career", Template: "job_summary", Locale: c.locale,
 						Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d.", i)},
 					}, "")
 					if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == berth.CodeUnavailable {

@@ -150,11 +150,11 @@ func TestParticipants_WithoutBerth_StaySilent(t *testing.T) {
 	t.Logf("the same server was started again after %s, and creates the rooms itself: silence p50 %d ms, max %d ms; audio %s after the start",
 		bound, all[len(all)/2], all[len(all)-1], time.Since(again).Round(time.Millisecond))
 
-	stopped := time.Now().UnixMilli()
 	for range 2 { // the first waits for its participants to leave
 		require.NoError(t, syscall.Kill(lost.PID(), syscall.SIGTERM))
 		pause(t.Context(), time.Second)
 	}
+	stopped := time.Now().UnixMilli()
 	pause(t.Context(), bound)
 	for _, e := range c.all("silence") {
 		require.Less(t, e.At, stopped+2000, "no listener has received anything")

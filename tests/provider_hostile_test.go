@@ -26,6 +26,8 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/ledger"
+	"berth/internal/template"
+	"berth/internal/testtemplate"
 )
 
 // hostileCase is one way in which a provider misbehaves, and what the user of a task receives.
@@ -56,7 +58,7 @@ type hostileCase struct {
 func hostileCases() map[string]hostileCase {
 	const sse = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 	shared := func(misbehave func(net.Conn), code berth.Code, text string) hostileCase {
-		c := hostileCase{template: berth.TemplateInterviewPrep, misbehave: misbehave, code: code, text: text, calls: 1, rejected: code}
+		c := hostileCase{template: "interview_prep", misbehave: misbehave, code: code, text: text, calls: 1, rejected: code}
 		if code == "" {
 			c.finish, c.bought = "stop", 1
 		}
@@ -102,26 +104,26 @@ func hostileCases() map[string]hostileCase {
 		}
 	}
 	return map[string]hostileCase{
-		"429 with Retry-After": recovers(berth.TemplateDetailedResumeSummary, 1, 12,
+		"429 with Retry-After": recovers("detailed_resume_summary", 1, 12,
 			write("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")),
-		"stall": recovers(berth.TemplateJobMatch, 0, 2, func(c net.Conn) {
+		"stall": recovers("job_match", 0, 2, func(c net.Conn) {
 			write(sse, delta("The first ", ""), delta("words ", ""))(c)
 			_, _ = io.Copy(io.Discard, c) // until berth closes it
 		}),
-		"cut":     recovers(berth.TemplateJobMatch, 1, 2, write(sse, delta("The first ", ""), delta("words ", "")[:20])),
-		"garbage": recovers(berth.TemplateResumeCustomize, 1, 2, write(sse, "\x00\xff\xfe{{{\r\n\r\ndata: \x1b[31m]]\n\n\x00")),
-		"slow headers": recovers(berth.TemplateResumeSummary, 1, 2, func(c net.Conn) {
+		"cut":     recovers("job_match", 1, 2, write(sse, delta("The first ", ""), delta("words ", "")[:20])),
+		"garbage": recovers("resume_customize", 1, 2, write(sse, "\x00\xff\xfe{{{\r\n\r\ndata: \x1b[31m]]\n\n\x00")),
+		"slow headers": recovers("resume_summary", 1, 2, func(c net.Conn) {
 			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n")
 			for err == nil {
 				<-time.After(100 * time.Millisecond) // the pace of the provider
 				_, err = io.WriteString(c, "X-Slow: 1\r\n")
 			}
 		}),
-		"wrong content length": recovers(berth.TemplateDetailedResumeSummary, 0, 2, write(
+		"wrong content length": recovers("detailed_resume_summary", 0, 2, write(
 			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 150\r\nConnection: close\r\n\r\n",
 			delta("{", ""), delta("}", "stop"))),
-		"connection refused": unreachable(berth.TemplateResumeCustomize, "refused"),
-		"blackholed":         unreachable(berth.TemplateResumeSummary, "blackholed"),
+		"connection refused": unreachable("resume_customize", "refused"),
+		"blackholed":         unreachable("resume_summary", "blackholed"),
 
 		"context too long":                 failing(status("400 Bad Request", tooLong), berth.CodeProviderRejected, 1, 0, "shorten them"),
 		"context too long within a stream": failing(write(sse, "data: "+tooLong+"\n\ndata: [DONE]\n\n"), berth.CodeProviderRejected, 1, 0, "shorten them"),
@@ -291,7 +293,7 @@ func (p *hostileProvider) routing(t *testing.T, host int, providers map[string]s
 		fmt.Fprintf(&b, "  %s: {baseURL: %q, keySetting: HOSTILE_API_KEY, keyOptional: true}\n", name, url+"/v1")
 	}
 	fmt.Fprintf(&b, "models:\n  calm-%d: {provider: simulator}\n  shared-%d: {provider: hostile, cap: 8}\n", host, host)
-	models := map[berth.Template]string{berth.TemplateInterviewPrep: fmt.Sprintf("shared-%d", host)}
+	models := map[berth.Template]string{"interview_prep": fmt.Sprintf("shared-%d", host)}
 	for i, name := range p.names() {
 		c := p.cases[name]
 		if c.host != host || c.provider == "" {
@@ -303,16 +305,12 @@ func (p *hostileProvider) routing(t *testing.T, host int, providers map[string]s
 		fmt.Fprintf(&b, "  %s: {provider: %s, timeouts: {firstByte: 2s, idle: 2s}}\n", model, c.provider)
 	}
 	b.WriteString("routes:\n")
-	for _, tmpl := range berth.StepTemplates() {
-		model := models[tmpl]
-		if model == "" {
-			model = fmt.Sprintf("calm-%d", host)
+	fmt.Fprintf(&b, "  default: {paid: calm-%d, free: calm-%[1]d}\n  vision: {paid: calm-%[1]d, free: calm-%[1]d}\n", host)
+	for _, tmpl := range testtemplate.All() {
+		fmt.Fprintf(&b, "  %s: {credits: 2}\n", tmpl.Name)
+		if model := models[tmpl.Name]; model != "" {
+			fmt.Fprintf(&b, "  %s.%s: {paid: %s, free: %[3]s}\n", tmpl.Name, tmpl.Steps[len(tmpl.Steps)-1].ID, model)
 		}
-		credits := ""
-		if tmpl.Spec().Submittable() {
-			credits = ", credits: 2"
-		}
-		fmt.Fprintf(&b, "  %s: {mode: %s, paid: %s, free: %s%s}\n", tmpl, tmpl.Spec().Mode, model, model, credits)
 	}
 	file := filepath.Join(t.TempDir(), "routing.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
@@ -393,7 +391,7 @@ func (p *hostileProvider) show(s *stack, b *tab, name, id string) {
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#/tasks/" + id))
 	if c.code == "" {
 		b.await("the end of "+name, `document.querySelector('.task .status.completed') !== null`)
-		if c.template.Spec().Mode == berth.ModeStream {
+		if testtemplate.Find(b, c.template).Mode() == berth.ModeStream {
 			b.await("the answer of "+name, `document.querySelector('.prose')?.textContent.trim().length > 0`)
 		}
 	} else {
@@ -419,7 +417,7 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 	}
 	before := credits()
 	variables := map[string]any{"resume": p.caseMark(name) + "\n" + string(example(t, "resume-en.txt"))}
-	if slices.ContainsFunc(c.template.Spec().Variables, func(v berth.Variable) bool { return v.Name == berth.VarJobText }) {
+	if slices.ContainsFunc(testtemplate.Find(t, c.template).Variables, func(v template.Variable) bool { return v.Name == "jobText" }) {
 		variables["jobText"] = string(example(t, "posting-en.txt"))
 	}
 	acc, err := u.Submit(t.Context(), client.Submission{
@@ -480,7 +478,7 @@ func (p *hostileProvider) run(t *testing.T, s *stack, store *ledger.Ledger, name
 // usage waits until the outcome of every call of the task's last step is recorded, and returns their number and how many of
 // them cost something.
 func (p *hostileProvider) usage(t *testing.T, s *stack, store *ledger.Ledger, task berth.TaskRef, c hostileCase) (rows, bought int) {
-	last := len(c.template.Spec().Steps(false)) - 1
+	last := len(testtemplate.Find(t, c.template).Plan(nil)) - 1
 	var calls []ledger.ModelCall
 	s.eventually("the outcome of all calls to be recorded", func() bool {
 		all, err := store.ModelCalls(context.Background(), task)

@@ -33,7 +33,7 @@ const (
 // an operator begins with; what these do not forward is named.
 func TestProxy_RealProxies_EverythingWorksOrIsNamed(t *testing.T) {
 	t.Parallel()
-	early := newHold("## Requirement by requirement\n")
+	early := newHold("## Item by item\n")
 	s := newStack(t, withParticipants(), func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, []*hold{early}) })
 	s.user("alice")
 	op := client.New("http://"+s.httpAddr, s.token("op", "operator"))
@@ -87,7 +87,7 @@ func tokensArriveAtOnce(t *testing.T, p *reverseProxy, task string) {
 		lines, found := bufio.NewScanner(res.Body), false
 		lines.Buffer(nil, 1<<20)
 		for !found && lines.Scan() {
-			found = strings.Contains(lines.Text(), "Requirement by requirement")
+			found = strings.Contains(lines.Text(), "Item by item")
 		}
 		require.True(t, found, "the tokens before the pause: %v", lines.Err())
 		cancel()
@@ -141,7 +141,7 @@ func largeUpload(t *testing.T, p *reverseProxy) {
 		_, err := client.New(p.base, p.s.token("alice")).Upload(t.Context(), "large.png", content)
 		require.Equal(t, berth.CodeTooLarge, problem(t, err).Code)
 		require.ErrorContains(t, err, "client_max_body_size")
-		out, err := p.berth(p.s.token("alice"), "task", "submit", "--template", "job_match", "--job", file, "--resume", "../examples/resume-en.txt")
+		out, err := p.berth(p.s.token("alice"), "task", "submit", "--template", "job_match", "--var", "jobImage=@"+file, "--var", "resume=@../examples/resume-en.txt")
 		require.Error(t, err)
 		require.Contains(t, out, "client_max_body_size")
 		return
@@ -161,7 +161,7 @@ func pageBehind(t *testing.T, p *reverseProxy, b *tab, task string) {
 	views := map[string]string{
 		"#/":                   `document.querySelectorAll('input[name="template"]').length > 0`,
 		"#/tasks":              `document.querySelector('a[href="#/tasks/` + task + `"]') !== null`,
-		"#/tasks/" + task:      `document.querySelector('.prose')?.textContent.includes('Requirement by requirement')`,
+		"#/tasks/" + task:      `document.querySelector('.prose')?.textContent.includes('Item by item')`,
 		"#/console":            `document.querySelector('.pane h1') !== null`,
 		"#/console/models":     `document.querySelector('[aria-labelledby="m-deepseek-chat"]') !== null`,
 		"#/credits":            `document.querySelector('h1') !== null && location.hash === '#/credits'`,
@@ -227,7 +227,7 @@ func outageIsNamed(t *testing.T, p *reverseProxy, b *tab, task string) {
 	b.do(chromedp.Navigate(p.base + "/#token=" + p.s.token("alice")))
 	b.await("the sign-in", `document.querySelector('.who')?.textContent.includes('alice')`)
 	b.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/tasks/` + task + `' }`))
-	b.await("the live task", `document.querySelector('.prose.live')?.textContent.includes('Requirement by requirement')`)
+	b.await("the live task", `document.querySelector('.prose.live')?.textContent.includes('Item by item')`)
 	p.s.api.kill()
 	stopped := true
 	defer func() {
@@ -244,5 +244,5 @@ func outageIsNamed(t *testing.T, p *reverseProxy, b *tab, task string) {
 	p.s.startAPI()
 	stopped = false
 	b.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/tasks/` + task + `' }`))
-	b.await("the live task again", `document.querySelector('.prose.live')?.textContent.includes('Requirement by requirement')`)
+	b.await("the live task again", `document.querySelector('.prose.live')?.textContent.includes('Item by item')`)
 }

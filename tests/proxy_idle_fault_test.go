@@ -32,7 +32,7 @@ func TestProxy_StreamIdleForTwoMinutes_StaysOpen(t *testing.T) {
 	}
 	pause(true)
 	acc, err := s.user("alice").Submit(t.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 		Variables: map[string]any{"resume": string(example(t, "resume-en.txt")), "jobText": string(example(t, "posting-en.txt"))},
 	}, "")
 	require.NoError(t, err)

@@ -206,7 +206,7 @@ func TestReconcile_OlderDatabaseRestored_TaskCompletesWithOneCharge(t *testing.T
 		require.NoError(t, err)
 		s.model.Config.Handler = modelHandler(sim.Options{FirstTokenDelay: time.Hour})
 		acc, err := c.Submit(t.Context(), client.Submission{
-			TaskID: "t1", ServiceID: "career", Template: berth.TemplateResumeSummary,
+			TaskID: "t1", ServiceID: "career", Template: "resume_summary",
 			Variables: map[string]any{"resume": client.AssetRef(resume)},
 		}, "")
 		require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestReconcile_OlderDatabaseRestored_TaskCompletesWithOneCharge(t *testing.T
 		require.Equal(t, berth.EventDone, watch(t, c, acc.TaskID, nil).last.Type)
 		require.Equal(t, []string{"charge"}, charges(t, c))
 		replay, err := c.Submit(t.Context(), client.Submission{
-			TaskID: "t1", ServiceID: "career", Template: berth.TemplateResumeSummary,
+			TaskID: "t1", ServiceID: "career", Template: "resume_summary",
 			Variables: map[string]any{"resume": client.AssetRef(resume)},
 		}, "")
 		require.NoError(t, err)

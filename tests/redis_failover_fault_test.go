@@ -338,9 +338,9 @@ func (f *failover) end(t *testing.T) {
 	require.Equal(t, 1, f.s.stats().Models["deepseek-reasoner"].PeakInFlight, "the model's slot was granted once")
 	for id, n := range f.nodes {
 		require.LessOrEqual(t, n.peak.Load(), int64(2), "%s got more concurrent jobs than it has slots", id)
+		f.s.awaitNode(id)
 		now, err := f.s.user("op", "operator").Node(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, berth.NodeReady, now.State)
 		require.Equal(t, f.before[id].Generation, now.Generation, "no node had to register again")
 	}
 	c, err := f.meetings.Conference(t.Context(), f.conference.E164, "")

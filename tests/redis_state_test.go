@@ -56,7 +56,7 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 	turn := session.submit("", 0, "")
 	job := translator.next(s)
 	running, err := s.user("alice").Submit(ctx, client.Submission{
-		ServiceID: "career", Template: berth.TemplateInterviewPrep, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "interview_prep", Locale: berth.LocaleEN,
 		Variables: map[string]any{"resume": "Six years of Go.", "jobText": "We look for a Go developer."},
 	}, "")
 	require.NoError(t, err)

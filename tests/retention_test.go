@@ -60,17 +60,18 @@ func TestCLI_TaskList_ShowsFilteredTasks(t *testing.T) {
 		require.Equal(t, berth.EventDone, watch(t, c, id, nil).last.Type)
 	}
 	_, err := c.Submit(t.Context(), client.Submission{
-		TaskID: "summary", ServiceID: "career", Template: berth.TemplateJobSummary, Variables: map[string]any{"jobText": "We need a cook."},
+		TaskID: "summary", ServiceID: "career", Template: "job_summary", Variables: map[string]any{"jobText": "We need a cook."},
 	}, "")
 	require.NoError(t, err)
 	list := s.runCLI(true, "task", "list")
-	require.Regexp(t, `^ACCEPTED +TASK +TEMPLATE +TIER +STATUS +ERROR\n\S+ \S+ +summary +job_summary +paid +\S+ +\n\S+ \S+ +second +job_match +paid +COMPLETED`, list)
+	require.Regexp(t, `^ACCEPTED +TASK +TEMPLATE +TIER +STATUS +ERROR +TITLE\n\S+ \S+ +summary +job_summary +paid +\S+ +We need a cook\.\n\S+ \S+ +second +job_match +paid +COMPLETED`, list)
+	require.NotContains(t, s.runCLI(true, "task", "list", "--search", "a COOK", "--service", "career"), "second")
 	done := s.runCLI(true, "task", "list", "--status", "COMPLETED", "--template", "job_match", "--since", "1h", "--limit", "1")
 	require.Contains(t, done, "second")
 	require.Contains(t, done, "more tasks: --cursor ")
 	require.NotContains(t, done, "first")
 	require.NotContains(t, s.runCLI(true, "task", "list", "--to", "2020-01-01T00:00:00Z"), "first")
-	require.Contains(t, s.runCLI(false, "task", "list", "--status", "OVER"), "--status must be one of")
+	require.Contains(t, s.runCLI(false, "task", "list", "--status", "OVER"), "status: must match the pattern ^(PENDING|STREAMING|COMPLETED|")
 	require.Contains(t, s.runCLI(false, "task", "list", "--since", "1h", "--from", "2020-01-01T00:00:00Z"), "not both")
 	require.Contains(t, s.runCLI(false, "task", "list", "--user", "bob"), "your own id")
 }

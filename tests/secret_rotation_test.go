@@ -96,7 +96,7 @@ func (r *rotation) call(ctx context.Context, n int) {
 // runTask runs a task of one model call to its end.
 func (r *rotation) runTask(ctx context.Context, c *client.Client) error {
 	acc, err := c.Submit(ctx, client.Submission{
-		TaskID: berth.NewID("t"), ServiceID: "career", Template: berth.TemplateJobSummary,
+		TaskID: berth.NewID("t"), ServiceID: "career", Template: "job_summary",
 		Variables: map[string]any{"jobText": "Go engineer, Redis and Temporal"},
 	}, "")
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/testtemplate"
 )
 
 // plantedKey is the key of a provider, which sends it back. A part of it is encoded in addresses.
@@ -69,14 +70,9 @@ func TestSecrets_OfProviders_AppearInNoTaskOrWorkflow(t *testing.T) { // FI1
 		fmt.Fprintf(&routing, "  m%d: {provider: p%[1]d, timeouts: {firstByte: 2s, idle: 2s}}\n", i)
 	}
 	routing.WriteString("routes:\n")
-	var submittable []berth.Template
-	for _, tmpl := range berth.StepTemplates() {
-		credits, i := "", len(submittable)
-		if tmpl.Spec().Submittable() {
-			credits = ", credits: 1"
-			submittable = append(submittable, tmpl)
-		}
-		fmt.Fprintf(&routing, "  %s: {mode: %s, paid: m%d, free: m%d%s}\n", tmpl, tmpl.Spec().Mode, i%(n+1), (i+len(betrayals)/2+1)%(n+1), credits)
+	fmt.Fprintf(&routing, "  vision: {paid: m%d, free: m%[1]d}\n", n)
+	for i, tmpl := range testtemplate.All() {
+		fmt.Fprintf(&routing, "  %s: {paid: m%d, free: m%d, credits: 1}\n", tmpl.Name, i%(n+1), (i+len(betrayals)/2+1)%(n+1))
 	}
 	metrics, work := freeAddr(t), freeAddr(t)
 	s := prepareStack(t, t.TempDir(), with("BERTH_TASK_DEADLINE=20s", "BERTH_PROVIDER_KEYS=PLANTED_API_KEY="+plantedKey))
@@ -94,10 +90,10 @@ func TestSecrets_OfProviders_AppearInNoTaskOrWorkflow(t *testing.T) { // FI1
 	paid, free := s.user("paid"), client.New("http://"+s.httpAddr, s.token("free"))
 	tasks := 0
 	for user, c := range map[string]*client.Client{"paid": paid, "free": free} {
-		for _, tmpl := range submittable {
-			variables := map[string]any{}
-			for _, v := range tmpl.Spec().Variables {
-				if v.Name == berth.VarResume || v.Name == berth.VarJobText {
+		for _, one := range testtemplate.All() {
+			variables, tmpl := map[string]any{}, one.Name
+			for _, v := range one.Variables {
+				if v.Name == "resume" || v.Name == "jobText" || v.Name == "ticket" || v.Name == "text" {
 					variables[v.Name] = "harpooner"
 				}
 			}

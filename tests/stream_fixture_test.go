@@ -71,12 +71,12 @@ func (f *feeder) create(ctx context.Context, user, id string) (berth.Task, error
 	task, _, err := f.ledger.CreateTask(ctx, berth.Task{
 		TaskPlan: berth.TaskPlan{
 			TaskRequest: berth.TaskRequest{
-				ID: id, ServiceID: "career", Template: berth.TemplateResumeCustomize, Locale: berth.LocaleEN,
+				ID: id, ServiceID: "career", Template: "resume_customize", Locale: berth.LocaleEN,
 				Tier: berth.TierPaid, Variables: map[string]string{},
 			},
 			UserID: user,
 			Steps: []berth.Step{{
-				Name: berth.StepCustomize, Template: berth.TemplateResumeCustomize, Mode: berth.ModeStream,
+				Name: "customize", Mode: berth.ModeStream,
 				Queue: berth.QueueFor(berth.TierPaid, berth.ModeStream), Model: "deepseek-reasoner",
 			}},
 		},
@@ -103,7 +103,7 @@ func (f *feeder) finish(ctx context.Context, task berth.Task, fence int64, text 
 	output := berth.Asset{Kind: berth.AssetResult, MediaType: berth.AnswerMediaType, Content: content}
 	output.ID, err = f.ledger.FinishStep(ctx, ledger.StepResult{
 		ModelCall: ledger.ModelCall{
-			UserID: task.UserID, TaskID: task.ID, Name: berth.StepCustomize, Fence: fence, Queue: task.Steps[0].Queue, Model: task.Steps[0].Model,
+			UserID: task.UserID, TaskID: task.ID, Name: "customize", Fence: fence, Queue: task.Steps[0].Queue, Model: task.Steps[0].Model,
 		},
 		Output: output,
 	})

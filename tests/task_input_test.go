@@ -52,12 +52,12 @@ func TestTask_InvalidInput_RejectedWithField(t *testing.T) { // X6, T26
 	}{
 		"unknown template":    {client.Submission{ServiceID: "career", Template: "poem", Variables: both}, berth.CodeInvalid, "template", 422},
 		"no template":         {client.Submission{ServiceID: "career", Variables: both}, berth.CodeInvalid, "template", 422},
-		"missing variable":    {client.Submission{ServiceID: "career", Template: berth.TemplateJobMatch, Variables: map[string]any{"jobText": "x"}}, berth.CodeInvalid, "variables.resume", 422},
-		"unknown variable":    {client.Submission{ServiceID: "career", Template: berth.TemplateJobSummary, Variables: map[string]any{"jobText": "x", "salary": "y"}}, berth.CodeInvalid, "variables.salary", 422},
-		"wrong locale":        {client.Submission{ServiceID: "career", Template: berth.TemplateJobMatch, Locale: "fr", Variables: both}, berth.CodeInvalid, "locale", 422},
-		"foreign asset":       {client.Submission{ServiceID: "career", Template: berth.TemplateJobMatch, Variables: map[string]any{"resume": "x", "jobImage": client.AssetRef(foreign)}}, berth.CodeInvalid, "variables.jobImage.assetId", 422},
-		"text for a picture":  {client.Submission{ServiceID: "career", Template: berth.TemplateJobMatch, Variables: map[string]any{"resume": "x", "jobImage": client.AssetRef(own)}}, berth.CodeInvalid, "variables.jobImage.assetId", 422},
-		"task id with spaces": {client.Submission{TaskID: "a b", ServiceID: "career", Template: berth.TemplateJobMatch, Variables: both}, berth.CodeInvalid, "taskId", 422},
+		"missing variable":    {client.Submission{ServiceID: "career", Template: "job_match", Variables: map[string]any{"jobText": "x"}}, berth.CodeInvalid, "variables.resume", 422},
+		"unknown variable":    {client.Submission{ServiceID: "career", Template: "job_summary", Variables: map[string]any{"jobText": "x", "salary": "y"}}, berth.CodeInvalid, "variables.salary", 422},
+		"wrong locale":        {client.Submission{ServiceID: "career", Template: "job_match", Locale: "fr", Variables: both}, berth.CodeInvalid, "locale", 422},
+		"foreign asset":       {client.Submission{ServiceID: "career", Template: "job_match", Variables: map[string]any{"resume": "x", "jobImage": client.AssetRef(foreign)}}, berth.CodeInvalid, "variables.jobImage.assetId", 422},
+		"text for a picture":  {client.Submission{ServiceID: "career", Template: "job_match", Variables: map[string]any{"resume": "x", "jobImage": client.AssetRef(own)}}, berth.CodeInvalid, "variables.jobImage.assetId", 422},
+		"task id with spaces": {client.Submission{TaskID: "a b", ServiceID: "career", Template: "job_match", Variables: both}, berth.CodeInvalid, "taskId", 422},
 	} {
 		_, err := c.Submit(t.Context(), c2.sub, "")
 		var p *client.Problem
@@ -93,7 +93,7 @@ func TestTask_SubmittedAgain_FirstIsReturned(t *testing.T) { // T7
 	s := newStack(t)
 	c := s.user("alice")
 	sub := client.Submission{
-		TaskID: "mine", ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+		TaskID: "mine", ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN,
 		Variables: map[string]any{"jobText": string(example(t, "posting-en.txt"))},
 	}
 	first, err := c.Submit(t.Context(), sub, "")
@@ -122,7 +122,7 @@ func TestTask_ProviderFails_RetriedOrEndsWithCode(t *testing.T) { // T9, T21
 	s := newStack(t)
 	c := s.user("alice")
 	sub := client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN,
 		Variables: map[string]any{"jobText": string(example(t, "posting-en.txt"))},
 	}
 	run := func(f sim.Fault) *seen {
@@ -162,7 +162,7 @@ func TestTask_ProviderUnreachable_EndsWithCode(t *testing.T) { // T21
 	s := newStack(t, with("BERTH_LOCAL_MODEL_URL=http://"+freeAddr(t)+"/v1", "BERTH_TASK_DEADLINE=6s"))
 	c := s.user("alice")
 	acc, err := c.Submit(t.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+		ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN,
 		Variables: map[string]any{"jobText": "We look for a Go developer."},
 	}, "")
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 	s := newStack(t, with("BERTH_REDIS_ADDR="+server.Addr()))
 	c := s.user("alice")
 	sub := client.Submission{
-		TaskID: "patient", ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+		TaskID: "patient", ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN,
 		Variables: map[string]any{"jobText": "We look for a Go developer."},
 	}
 	server.Kill()
@@ -207,11 +207,11 @@ func TestTask_RedisUnavailable_SubmissionIsRefused(t *testing.T) { // L11
 	st := starter.Starter{Client: s.temporal(), Deadline: time.Minute, StepTimeout: time.Minute}
 	_, _, err = st.SubmitTask(t.Context(), berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
-			ID: "late", ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+			ID: "late", ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN,
 			Tier: berth.TierPaid, Variables: map[string]string{"jobText": "a_1"},
 		},
 		UserID: "alice", RequestHash: "hash",
-		Steps: []berth.Step{{Name: berth.StepSummary, Template: berth.TemplateJobSummary, Queue: "q_paid_batch", Model: "deepseek-chat"}},
+		Steps: []berth.Step{{Name: "summary", Queue: "q_paid_batch", Model: "deepseek-chat"}},
 	})
 	require.Equal(t, berth.CodeUnavailable, berth.CodeOf(err), "%v", err)
 	_, err = c.Get(t.Context(), "late")

@@ -14,6 +14,7 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/sim"
+	"berth/internal/testtemplate"
 )
 
 func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T11, T16, T17, T22, T23, T27
@@ -28,7 +29,7 @@ func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T
 
 			s.saveTask("task-ended-by-last-step-"+string(locale), "alice-"+string(locale), acc.TaskID)
 			require.Equal(t, []berth.TaskStatus{
-				berth.TaskOCRPending, berth.TaskSummaryPending, berth.TaskMatchPending, berth.TaskStreaming, berth.TaskCompleted,
+				"OCR_PENDING", "SUMMARY_PENDING", "MATCH_PENDING", berth.TaskStreaming, berth.TaskCompleted,
 			}, got.statuses)
 			require.Equal(t, 1, got.count(berth.EventStart))
 			require.Equal(t, 1, got.count(berth.EventDone))
@@ -79,14 +80,19 @@ func TestTask_EveryTemplate_Completes(t *testing.T) { // T1, T9, T23
 	s := shareStack(t)
 	c := s.user("bob")
 	posting, resume := string(example(t, "posting-en.txt")), string(example(t, "resume-en.txt"))
-	for _, tmpl := range berth.Templates() {
+	for _, one := range testtemplate.All() {
+		tmpl := one.Name
 		for _, locale := range []berth.Locale{berth.LocaleEN, berth.LocaleZH} {
 			variables := map[string]any{}
 			switch tmpl {
-			case berth.TemplateJobSummary:
+			case "job_summary":
 				variables["jobText"] = posting
-			case berth.TemplateResumeSummary, berth.TemplateDetailedResumeSummary:
+			case "resume_summary", "detailed_resume_summary":
 				variables["resume"] = resume
+			case "ticket_summary":
+				variables["ticket"] = posting
+			case "translate":
+				variables["text"] = posting
 			default:
 				variables["jobText"], variables["resume"] = posting, resume
 			}
@@ -112,7 +118,7 @@ func TestTask_TwoWorkers_ModelCapHolds(t *testing.T) { // T3, T4, T29
 	var ids []string
 	for range 8 {
 		acc, err := c.Submit(t.Context(), client.Submission{
-			ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
+			ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN,
 			Variables: map[string]any{"jobText": string(example(t, "posting-en.txt")), "resume": string(example(t, "resume-en.txt"))},
 		}, berth.NewID("")) // equal requests without a key are one task
 		require.NoError(t, err)
@@ -158,7 +164,7 @@ func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22, FT6
 			return last
 		}
 	}
-	upload := func(user, text string) map[string]string {
+	upload := func(user, text string) client.AssetVariable {
 		id, err := s.user(user).Upload(t.Context(), "notes.txt", []byte(text))
 		require.NoError(t, err)
 		return client.AssetRef(id)
@@ -167,16 +173,16 @@ func TestTask_StoredAssets_EnterTheMatchPrompt(t *testing.T) { // T22, FT6
 	upload("bob", "Bob has led the zeppelin kubernetes platform for years.")
 	upload("alice", "A quagga kubernetes text that no task uses.")
 	_, err := c.Submit(t.Context(), client.Submission{
-		ServiceID: "career", Template: berth.TemplateResumeSummary,
+		ServiceID: "career", Template: "resume_summary",
 		Variables: map[string]any{"resume": upload("alice", "A rejected narwhal kubernetes résumé."), "surprise": "x"},
 	}, "")
 	require.Error(t, err)
-	run(berth.TemplateInterviewPrep, map[string]any{
+	run("interview_prep", map[string]any{
 		"resume":  upload("alice", "In the orchid project Alice ran Kubernetes clusters for a hospital."),
 		"jobText": upload("alice", "We seek marmot Kubernetes engineers."), "notes": "My wombat kubernetes notes.",
 	})
-	run(berth.TemplateResumeSummary, map[string]any{"resume": string(example(t, "resume-en.txt"))})
-	prompt := run(berth.TemplateJobMatch, map[string]any{
+	run("resume_summary", map[string]any{"resume": string(example(t, "resume-en.txt"))})
+	prompt := run("job_match", map[string]any{
 		"resume": "Six years of Go.", "jobText": string(example(t, "posting-en.txt")),
 	})
 	require.Contains(t, prompt, "stored_summary", "the summary of the résumé stored before")

@@ -73,7 +73,7 @@ func submitNumbered(t *testing.T, c *client.Client, from, n int) map[int]string 
 		g.Go(func() error {
 			for {
 				acc, err := c.Submit(t.Context(), client.Submission{
-					ServiceID: "career", Template: berth.TemplateJobSummary, Locale: berth.LocaleEN,
+					ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN,
 					Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d", i)},
 				}, fmt.Sprint(i))
 				if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == berth.CodeUnavailable { // as on a machine that is busy

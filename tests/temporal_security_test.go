@@ -120,7 +120,7 @@ func TestTemporal_MutualTLSAndKeys_HistoriesAreUnreadable(t *testing.T) { // B7
 	require.Equal(t, berth.EventDone, chain.last.Type)
 	s.fault(sim.Fault{Kind: sim.Fault401})
 	acc, err := alice.Submit(t.Context(), client.Submission{
-		TaskID: "fails", ServiceID: "career", Template: berth.TemplateJobSummary, Variables: map[string]any{"jobText": "harpooner"},
+		TaskID: "fails", ServiceID: "career", Template: "job_summary", Variables: map[string]any{"jobText": "harpooner"},
 	}, "")
 	require.NoError(t, err)
 	require.Equal(t, berth.EventError, watch(t, alice, acc.TaskID, nil).last.Type)
@@ -215,7 +215,7 @@ func TestWorker_PayloadKeyMissing_TaskCompletesWhenItIsSet(t *testing.T) { // B7
 	go func() {
 		for { // the API returns 503 until a worker accepts the task
 			acc, err := alice.Submit(t.Context(), client.Submission{
-				TaskID: "t1", ServiceID: "career", Template: berth.TemplateJobSummary, Variables: map[string]any{"jobText": "harpooner"},
+				TaskID: "t1", ServiceID: "career", Template: "job_summary", Variables: map[string]any{"jobText": "harpooner"},
 			}, "")
 			if err == nil || t.Context().Err() != nil {
 				submitted <- acc

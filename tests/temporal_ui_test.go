@@ -58,7 +58,7 @@ func TestTemporalUI_CodecEndpoint_ShowsPayloadsToOperators(t *testing.T) { // B7
 	s.boot()
 	alice := s.user("alice")
 	acc, err := alice.Submit(t.Context(), client.Submission{
-		TaskID: "t1", ServiceID: "career", Template: berth.TemplateJobSummary, Variables: map[string]any{"jobText": "harpooner"},
+		TaskID: "t1", ServiceID: "career", Template: "job_summary", Variables: map[string]any{"jobText": "harpooner"},
 	}, "")
 	require.NoError(t, err)
 	require.Equal(t, berth.EventDone, watch(t, alice, acc.TaskID, nil).last.Type)

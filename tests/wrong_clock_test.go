@@ -84,7 +84,7 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 			t.Parallel()
 			s := newStack(t, with("TURN_TIMEOUT_MS=3000", "BERTH_TEST_CLOCK="+clock), func(s *stack) { s.programs = programs })
 			s.setTimes(berth.NodeTranslate, 500, 3000, 6000)
-			translator := s.translator("shifted", "--delay", "2500ms", "--slots", "1")
+			translator := s.translator("shifted", "--delay", "6s", "--slots", "1")
 			scripts := lua.New(s.redis(), lua.Keys{})
 			s.afterGrace(scripts)
 
@@ -100,9 +100,11 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 			}
 			held := slot()
 			require.Positive(t, held)
-			require.LessOrEqual(t, held, lua.Unconfirmed+time.Second)
-			s.eventually("the slot to be confirmed", func() bool { return slot() > 10*time.Second })
-			require.InDelta(t, 40, slot().Seconds(), 20, "the job's timeout with its margin")
+			if held > lua.Unconfirmed+time.Second { // on a busy machine it may be confirmed already
+				require.InDelta(t, 40, held.Seconds(), 20)
+			}
+			s.eventually("the slot to be confirmed", func() bool { held = slot(); return held > 10*time.Second })
+			require.InDelta(t, 40, held.Seconds(), 20, "the job's timeout with its margin")
 			require.Equal(t, "turn, 0:text 0 [sim], done(timeout 0/1)", c.await(first.TurnID, berth.EventDone))
 			require.Equal(t, 1, c.turn(first.TurnID).Jobs[0].Dispatches)
 			s.awaitEnd(workflows.TurnWorkflowID(first.TurnID))
@@ -131,9 +133,9 @@ func TestStack_WrongClocks_TimesFollowRedis(t *testing.T) { // L7, L11
 				return err == nil && n.State == berth.NodeDead
 			})
 			require.Greater(t, time.Since(began), 5*time.Second, "the detection time is 6 s")
+			s.awaitNode("shifted")
 			n, err := operator.Node(t.Context(), "shifted")
 			require.NoError(t, err)
-			require.Equal(t, berth.NodeReady, n.State)
 			require.InDelta(t, 0, s.clock(t).Sub(n.HeartbeatAt).Seconds(), 10, "by Redis's clock")
 			notices := strings.Count(string(s.worker.output()), "nodes declared dead")
 			require.Equal(t, 1, notices)

@@ -1,27 +1,50 @@
 package workers_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"berth"
 	"berth/activities"
+	"berth/internal/health"
 	"berth/workers"
 )
 
-// B6: Temporal accepts 100 task queues in a version of a worker deployment, and refuses the polls of the others. Processes of a
+// B6, G2: Temporal accepts 100 task queues in a version of a worker deployment, and refuses the polls of the others. Processes of a
 // version share them, also when each selects its own.
-func TestRun_VersionWithTooManyTaskQueues_IsRefused(t *testing.T) {
+func TestRun_VersionWithTooManyTaskQueues_RestIsNotPolled(t *testing.T) {
 	t.Parallel()
-	var models []workers.ModelQueue
-	for i := range 96 {
-		models = append(models, workers.ModelQueue{Queue: berth.Queues()[0], Model: fmt.Sprint("model-", i)})
-	}
 	acts := workers.Activities{Turns: &activities.Turns{}, Executions: &activities.Executions{}}
-	opts := workers.Options{Queues: []string{"tasks"}, Models: models, Deployment: "berth", BuildID: "1"}
-	require.ErrorContains(t, workers.Run(t.Context(), nil, acts, opts), "101 task queues, and Temporal accepts 100")
+	models := make([]workers.ModelQueue, 94)
+	for i := range models {
+		models[i] = workers.ModelQueue{Queue: berth.Queues()[0], Model: fmt.Sprint("model-", i)}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, polled := make(chan struct{}), make(chan []string, 2)
+	var given atomic.Pointer[[]workers.ModelQueue]
+	given.Store(&models)
+	opts := workers.Options{
+		Queues: []string{string(berth.Queues()[0])}, Deployment: "berth", BuildID: "1", Logger: slog.New(slog.DiscardHandler),
+		Models: func(context.Context) []workers.ModelQueue { return *given.Load() }, Changed: changed,
+		Polled: func(names []string) { polled <- names }, Gate: health.NewGate(map[string]health.Check{health.Redis: nil, health.Database: nil, health.Temporal: nil}), // never available
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- workers.Run(ctx, nil, acts, opts) }()
+	require.Len(t, <-polled, 94)
+	given.Store(new(append(slices.Clone(models), workers.ModelQueue{Queue: berth.Queues()[0], Model: "b"}, workers.ModelQueue{Queue: berth.Queues()[0], Model: "c"})))
+	changed <- struct{}{}
+	names := <-polled
+	require.Len(t, names, 95, "with the five queues of workflows these are 100")
+	require.Contains(t, names, berth.TaskQueue(berth.Queues()[0], "b"))
+	cancel()
+	require.NoError(t, <-ended)
+
 	opts.BuildID = ""
 	require.ErrorContains(t, workers.Run(t.Context(), nil, acts, opts), "set BERTH_BUILD_ID")
 }

@@ -21,12 +21,6 @@ import (
 	"berth/internal/pause"
 )
 
-// ModelQueue is one task queue of model calls.
-type ModelQueue struct {
-	Queue berth.Queue
-	Model string
-}
-
 // maxCalls bounds the calls of one task queue that run or wait for a slot in activities of one process. It does not depend on
 // the model's cap, which operators change while processes run: the waiting room limits how many calls are due.
 const maxCalls = 1000
@@ -36,7 +30,11 @@ type Options struct {
 	// Queues selects the task queues to poll: "tasks", "turns", "executions", "conferences", "links", a queue such as
 	// "q_paid_stream", or one model of a queue. Empty selects all of them.
 	Queues []string
-	Models []ModelQueue
+	// Models returns the queues of model calls that the process can serve now, and Changed receives when there may be others. Polled gets
+	// the names of all that are selected before new ones are polled.
+	Models  func(ctx context.Context) []ModelQueue
+	Changed <-chan struct{}
+	Polled  func(names []string)
 	// Drain is how long activities may continue after the process is stopped.
 	Drain time.Duration
 	// Deployment and BuildID are the name and the version of the worker deployment. Without a name, workers have no version.
@@ -58,22 +56,41 @@ type Activities struct {
 	Records     *activities.Records
 }
 
-// Run polls the selected task queues until ctx ends, and then stops. Running activities get Drain to finish or to hand over
+// Run polls the selected task queues until ctx ends, and then stops. It begins to poll the queues of models that appear meanwhile. Running activities get Drain to finish or to hand over
 // their work. While something is unavailable that the work of a queue needs, the queue is not polled, and the runs that are
 // cached here continue on another worker. The SDK cannot pause a worker and cannot restart a stopped one, so each time in which
 // everything is available has workers of its own.
 func Run(ctx context.Context, c client.Client, acts Activities, opts Options) error {
-	groups, err := opts.groups(acts)
-	if err != nil {
-		return err
+	if opts.Deployment != "" && opts.BuildID == "" {
+		return fmt.Errorf("the worker deployment %s has no version: set BERTH_BUILD_ID", opts.Deployment)
 	}
+	all := workflowQueues(acts, opts)
+	models := &modelQueues{opts: opts, tasks: acts.Tasks}
 	if opts.Deployment != "" {
+		// All processes of the version count together, so the selection of this one does not matter.
+		models.max = maxVersionQueues - len(all)
 		opts.Logger.InfoContext(ctx, "workers have a version: new runs begin on it when it is current", "deployment", opts.Deployment, "version", opts.BuildID)
 	}
+	first := slices.DeleteFunc(all, func(q queue) bool { return !wanted(opts.Queues, q.name) })
+	first = append(first, models.next(ctx)...)
+	if len(first) == 0 && !opts.awaitsModels() {
+		return fmt.Errorf("none of the selected queues (%s) can be served by this process: check --queues and the providers' API keys",
+			strings.Join(opts.Queues, ", "))
+	}
 	var running errgroup.Group
-	for _, g := range groups {
-		g.client, g.opts = c, opts
-		running.Go(func() error { g.run(ctx); return nil })
+	start := func(queues []queue) {
+		for _, g := range groups(queues) {
+			g.client, g.opts = c, opts
+			running.Go(func() error { g.run(ctx); return nil })
+		}
+	}
+	start(first)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-opts.Changed:
+			start(models.next(ctx))
+		}
 	}
 	return running.Wait()
 }
@@ -86,25 +103,8 @@ type group struct {
 	opts   Options
 }
 
-func (o Options) groups(acts Activities) (groups []*group, err error) {
-	var queues []queue
-	for _, q := range workflowQueues(acts, o) {
-		if wanted(o.Queues, q.name, "") {
-			queues = append(queues, q)
-		}
-	}
-	for _, m := range o.Models {
-		if o.polls(m) {
-			queues = append(queues, modelQueue(berth.TaskQueue(m.Queue, m.Model), acts.Tasks))
-		}
-	}
-	if err := o.checkVersion(acts); err != nil {
-		return nil, err
-	}
-	if len(queues) == 0 {
-		return nil, fmt.Errorf("none of the selected queues (%s) can be served by this process: check --queues and the providers' API keys",
-			strings.Join(o.Queues, ", "))
-	}
+// groups returns the queues by what they need.
+func groups(queues []queue) (groups []*group) {
 	for _, q := range queues {
 		i := slices.IndexFunc(groups, func(g *group) bool { return g.needs == q.needs })
 		if i < 0 {
@@ -112,7 +112,18 @@ func (o Options) groups(acts Activities) (groups []*group, err error) {
 		}
 		groups[i].queues = append(groups[i].queues, q)
 	}
-	return groups, nil
+	return groups
+}
+
+// awaitsModels reports whether queues are selected that templates may begin to use.
+func (o Options) awaitsModels() bool {
+	return slices.ContainsFunc(o.Queues, func(name string) bool { return slices.Contains(berth.Queues(), berth.Queue(queueOf(name))) })
+}
+
+// queueOf returns the queue in the name of a task queue of model calls.
+func queueOf(name string) string {
+	queue, _, _ := strings.Cut(name, ".")
+	return queue
 }
 
 // run runs workers whenever everything that they need is available, until ctx ends.
@@ -177,22 +188,6 @@ func (g *group) start(available context.Context, stopping <-chan struct{}) (star
 // maxVersionQueues is how many task queues Temporal accepts in a version of a deployment (matching.maxTaskQueuesInDeploymentVersion).
 const maxVersionQueues = 100
 
-// checkVersion returns an error if the workers of a version poll more task queues than Temporal accepts. All processes of the
-// version count together, so the selection of this one does not matter.
-func (o Options) checkVersion(acts Activities) error {
-	all := len(workflowQueues(acts, o)) + len(o.Models)
-	switch {
-	case o.Deployment == "":
-		return nil
-	case o.BuildID == "":
-		return fmt.Errorf("the worker deployment %s has no version: set BERTH_BUILD_ID", o.Deployment)
-	case all <= maxVersionQueues:
-		return nil
-	}
-	return fmt.Errorf("the routing table and the providers' API keys make %d task queues, and Temporal accepts %d in a version of a worker deployment: "+
-		"remove models, or unset BERTH_DEPLOYMENT", all, maxVersionQueues)
-}
-
 func (g *group) names() (names []string) {
 	for _, q := range g.queues {
 		names = append(names, q.name)
@@ -200,18 +195,8 @@ func (g *group) names() (names []string) {
 	return names
 }
 
-// ModelQueues returns the task queues of model calls that a process with these options polls.
-func (o Options) ModelQueues() (names []string) {
-	for _, m := range o.Models {
-		if o.polls(m) {
-			names = append(names, berth.TaskQueue(m.Queue, m.Model))
-		}
-	}
-	return names
-}
-
 func (o Options) polls(m ModelQueue) bool {
-	return wanted(o.Queues, string(m.Queue), berth.TaskQueue(m.Queue, m.Model))
+	return wanted(o.Queues, string(m.Queue), m.name())
 }
 
 func wanted(selected []string, names ...string) bool {

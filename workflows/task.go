@@ -257,9 +257,12 @@ func (t *task) steps(ctx workflow.Context) error {
 			TaskRequest: t.in.TaskRequest, UserID: t.in.UserID, Index: i, Step: step, Outputs: t.outputs,
 			Timeout: t.in.StepTimeout, DeadlineAt: t.accepted.DeadlineAt,
 		}
+		if step.Timeout > 0 {
+			in.Timeout = min(in.Timeout, step.Timeout)
+		}
 		if i+1 < len(t.in.Steps) {
 			in.Next = &t.in.Steps[i+1]
-			in.NextStatus = in.Next.PendingStatus()
+			in.NextStatus = in.Next.Status
 		}
 		out, err := t.step(ctx, in)
 		if err != nil {

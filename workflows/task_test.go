@@ -73,14 +73,19 @@ func matchInput(hasImage bool) workflows.TaskInput {
 	in := workflows.TaskInput{
 		TaskPlan: berth.TaskPlan{
 			TaskRequest: berth.TaskRequest{
-				ID: "t1", ServiceID: "career", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+				ID: "t1", ServiceID: "career", Template: "job_match", Locale: berth.LocaleEN, Tier: berth.TierPaid,
 			},
 			UserID: "alice", RequestHash: "h1",
 		},
 		Deadline: time.Minute, StepTimeout: 30 * time.Second,
 	}
-	for _, step := range in.Template.Spec().Steps(hasImage) {
-		in.Steps = append(in.Steps, berth.Step{Name: step.Name, Template: step.Template, Queue: "q_paid_batch", Model: "m"})
+	in.Steps = []berth.Step{
+		{Name: "ocr", Status: "OCR_PENDING", Queue: "q_paid_batch", Model: "m"},
+		{Name: "summary", Status: "SUMMARY_PENDING", Queue: "q_paid_batch", Model: "m"},
+		{Name: "match", Status: "MATCH_PENDING", Mode: berth.ModeStream, Queue: "q_paid_batch", Model: "m"},
+	}
+	if !hasImage {
+		in.Steps = in.Steps[1:]
 	}
 	return in
 }
@@ -104,12 +109,12 @@ func TestTask_ThreeSteps_PassOutputsInOrder(t *testing.T) { // T17, T26
 	for i, want := range []struct {
 		name berth.StepName
 		next berth.TaskStatus
-	}{{berth.StepOCR, berth.TaskSummaryPending}, {berth.StepSummary, berth.TaskMatchPending}, {berth.StepMatch, ""}} {
+	}{{"ocr", "SUMMARY_PENDING"}, {"summary", "MATCH_PENDING"}, {"match", ""}} {
 		require.Equal(t, want.name, s.steps[i].Step.Name)
 		require.Equal(t, want.next, s.steps[i].NextStatus)
 		require.Equal(t, i, s.steps[i].Index)
 	}
-	require.Equal(t, map[berth.StepName]string{berth.StepOCR: "a_ocr", berth.StepSummary: "a_summary"}, s.steps[2].Outputs)
+	require.Equal(t, map[berth.StepName]string{"ocr": "a_ocr", "summary": "a_summary"}, s.steps[2].Outputs)
 	require.Len(t, s.ends, 1)
 	require.Equal(t, 1, s.published)
 }

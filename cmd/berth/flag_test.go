@@ -7,6 +7,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
+
+	"berth"
 )
 
 func TestConferenceCreate_MalformedFlag_ErrorShowsAnExample(t *testing.T) {
@@ -60,6 +62,6 @@ func TestCommands_InvalidArgument_ErrorStatesWhatIsAccepted(t *testing.T) {
 	_, err = k.Parse([]string{"account", "credit", "u", "--reason", "r", "--", "-2"})
 	require.NoError(t, err)
 	require.EqualValues(t, -2, cmd.Account.Credit.Amount)
-	_, _ = k.Parse([]string{"task", "list", "--help"})
-	require.Regexp(t, `template:\s+job_match,`, help.String())
+	_, _ = k.Parse([]string{"conference", "list", "--help"})
+	require.Regexp(t, `status:\s+`+string(berth.ConferenceStatuses()[0])+`,`, help.String())
 }

@@ -33,12 +33,14 @@ type commands struct {
 	Node       nodeCommands       `cmd:"" help:"Run a node agent; list, cordon and drain nodes."`
 	Media      mediaCommand       `cmd:"" help:"Run a media unit agent: keep conferences on a LiveKit server."`
 	Token      tokenCommand       `cmd:"" help:"Issue a bearer token."`
+	Template   templateCommands   `cmd:"" help:"List, check, render, export, apply and activate templates."`
 	Task       taskCommands       `cmd:"" help:"Submit, watch, get, list and cancel tasks."`
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
 	Pool       poolCommands       `cmd:"" help:"List and define pools."`
 	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`
 	Queue      queueCommands      `cmd:"" help:"List queues."`
+	Routing    routingCommands    `cmd:"" help:"Print which models the steps of templates use."`
 	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`
 	Rollout    rolloutCommands    `cmd:"" help:"Change the version of the workers without interrupting runs."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
@@ -157,9 +159,6 @@ func explain(err error) string {
 func enums() kong.Vars {
 	return kong.Vars{
 		"version":             version,
-		"templates":           join(berth.Templates()),
-		"task_statuses":       join(berth.TaskStatuses()),
-		"locales":             join([]berth.Locale{berth.LocaleEN, berth.LocaleZH}),
 		"conference_statuses": join(berth.ConferenceStatuses()),
 		"node_kinds":          join(agent.NodeKinds()),
 		"drivers":             strings.Join(node.DriverNames(), ","),

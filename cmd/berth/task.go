@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,8 @@ import (
 	"berth/client"
 	"berth/internal/agent"
 	"berth/internal/extract"
+	"berth/internal/setting"
+	"berth/internal/template"
 )
 
 type taskCommands struct {
@@ -29,55 +32,35 @@ type taskCommands struct {
 
 type taskSubmit struct {
 	agent.Server `embed:""`
-	Template     berth.Template `help:"Use this template: ${enum}." enum:"${templates}" required:""`
-	Locale       berth.Locale   `help:"Answer in this language: ${enum}." enum:"${locales}" default:"en"`
-	Service      string         `help:"Account the task to this service." default:"career"`
+	From         string         `help:"Submit the input of this task again, as a new task. Other flags replace parts of it." placeholder:"ID"`
+	Template     berth.Template `help:"Use this template; 'berth template list --server' lists them."`
+	Locale       berth.Locale   `help:"Answer in this language. Default: the first of the template."`
+	Service      string         `help:"Account the task to this service. Default: cli."`
+	Title        string         `help:"Give the task this title in lists. Default: the name of a file, or the first words of a text."`
 	ID           string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
-	Resume       string         `help:"Read the résumé from this file: text or a document such as PDF, DOCX, ODT or HTML; for the summary of a résumé also an image." type:"existingfile"`
-	Job          string         `help:"Read the posting from this file: text, a document such as PDF, DOCX, ODT, HTML or mail, or an image." type:"existingfile"`
-	Detailed     string         `help:"Read the detailed résumé from this file: text or a document such as PDF, DOCX, ODT or HTML." type:"existingfile"`
-	Notes        string         `help:"Add notes for the model."`
+	Var          []string       `help:"Set a variable of the template: NAME=TEXT, or NAME=@FILE for a text, an image or a document such as PDF, DOCX, ODT, HTML or mail. An image also goes to NAME's alternative that takes one." short:"v" placeholder:"NAME=VALUE" sep:"none"`
 	Watch        bool           `help:"Follow the task after it was submitted."`
 }
 
 // Run uploads the files, submits the task and prints its id.
 func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
-	variables := map[string]any{}
-	add := func(flag, file, textVar, imageVar string) error {
-		if file == "" {
-			return nil
-		}
-		b, err := os.ReadFile(file) //nolint:gosec // the user's own file
+	sub, key, err := c.submission(ctx, api)
+	if err != nil {
+		return err
+	}
+	if len(c.Var) > 0 {
+		t, err := templateOf(ctx, api, sub.Template)
 		if err != nil {
 			return err
 		}
-		name := textVar
-		if extract.Detect(b, file).Image != "" {
-			var ok bool
-			if name, ok = imageVariable(c.Template, textVar, imageVar); !ok {
-				return fmt.Errorf("%s: %s takes a text or document, not an image: %s", flag, c.Template, file)
+		for _, given := range c.Var {
+			if err := setVariable(ctx, api, t, &sub, given); err != nil {
+				return err
 			}
 		}
-		id, err := api.Upload(ctx, file, b)
-		if err != nil {
-			return fmt.Errorf("upload %s: %w", file, err)
-		}
-		variables[name] = client.AssetRef(id)
-		return nil
 	}
-	if err := errors.Join(
-		add("--resume", c.Resume, berth.VarResume, berth.VarImage),
-		add("--job", c.Job, berth.VarJobText, berth.VarJobImage),
-		add("--detailed", c.Detailed, berth.VarDetailedResume, ""),
-	); err != nil {
-		return err
-	}
-	if c.Notes != "" {
-		variables[berth.VarNotes] = c.Notes
-	}
-	acc, err := api.Submit(ctx, client.Submission{
-		TaskID: c.ID, ServiceID: c.Service, Template: c.Template, Locale: c.Locale, Variables: variables,
-	}, "")
+	sub.Title = cmp.Or(c.Title, sub.Title)
+	acc, err := api.Submit(ctx, sub, key)
 	if err != nil {
 		return err
 	}
@@ -88,22 +71,114 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 	return follow(ctx, api, acc.TaskID, screen{os.Stdout, os.Stderr, terminal(os.Stdout)})
 }
 
-// imageVariable returns the variable for an image in place of a text: imageVar, or textVar where the template has neither, so that the
-// API lists those that it has. ok is false for a template that takes only the text.
-func imageVariable(t berth.Template, textVar, imageVar string) (name string, ok bool) {
-	vars := t.Spec().Variables
-	find := func(name string) int {
-		return slices.IndexFunc(vars, func(v berth.Variable) bool { return v.Name == name })
-	}
-	text, image := find(textVar), find(imageVar)
+// submission returns what is submitted before the variables of the flags: nothing, or all of another task. Its key makes it a new one.
+func (c *taskSubmit) submission(ctx context.Context, api *client.Client) (sub client.Submission, key string, err error) {
+	variables := map[string]any{}
 	switch {
-	case text < 0:
-		return textVar, true
-	case image >= 0 && vars[text].Group != "" && vars[text].Group == vars[image].Group:
-		return imageVar, true
-	default:
-		return "", false
+	case c.From != "":
+		t, err := api.Get(ctx, c.From)
+		if err != nil {
+			return sub, "", taskError(c.From, err)
+		}
+		for name, ref := range t.Variables {
+			variables[name] = ref
+		}
+		sub = client.Submission{Title: t.Title, ServiceID: t.ServiceID, Template: t.Template, Locale: t.Locale}
+		if c.ID == "" {
+			key = berth.NewID("")
+		}
+	case c.Template == "":
+		return sub, "", errors.New("missing flags: --template, or --from to submit a task again")
 	}
+	return client.Submission{
+		TaskID: c.ID, Title: sub.Title, Variables: variables, ServiceID: cmp.Or(c.Service, sub.ServiceID, "cli"),
+		Template: cmp.Or(c.Template, sub.Template), Locale: cmp.Or(c.Locale, sub.Locale),
+	}, key, nil
+}
+
+// templateOf returns a template of the server.
+func templateOf(ctx context.Context, api *client.Client, name berth.Template) (client.Template, error) {
+	all, err := api.Templates(ctx)
+	if err != nil {
+		return client.Template{}, err
+	}
+	for _, t := range all {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	return client.Template{}, setting.Wrong(fmt.Errorf("template %q not found: use one of %s", name, join(namesOf(all))))
+}
+
+// setVariable sets a variable as --var states it, and uploads its file.
+func setVariable(ctx context.Context, api *client.Client, t client.Template, sub *client.Submission, given string) error {
+	name, value, ok := strings.Cut(given, "=")
+	if !ok {
+		return setting.Wrong(fmt.Errorf("--var %.40s: write NAME=TEXT or NAME=@FILE", given))
+	}
+	v, err := variableOf(t, name)
+	if err != nil {
+		return setting.Wrong(err)
+	}
+	file, isFile := strings.CutPrefix(value, "@")
+	if !isFile {
+		replace(t, sub, v, value)
+		return nil
+	}
+	content, err := os.ReadFile(file) //nolint:gosec // the user's own file
+	if err != nil {
+		return setting.Wrong(fmt.Errorf("--var %s: %w", name, err))
+	}
+	if v, ok = takes(t, v, extract.Detect(content, file).Image != ""); !ok {
+		return setting.Wrong(fmt.Errorf("--var %s: %s takes %s, which %s is not", name, t.Name, map[bool]string{true: "an image", false: "a text or document"}[v.Kind == imageKind], file))
+	}
+	id, err := api.Upload(ctx, file, content)
+	if err != nil {
+		return fmt.Errorf("upload %s: %w", file, err)
+	}
+	replace(t, sub, v, client.AssetRef(id))
+	return nil
+}
+
+// imageKind is the kind of variables that are images.
+const imageKind = string(template.KindImage)
+
+func variableOf(t client.Template, name string) (client.TemplateVariable, error) {
+	names := make([]string, len(t.Variables))
+	for i, v := range t.Variables {
+		if v.Name == name {
+			return v, nil
+		}
+		names[i] = v.Name
+	}
+	if len(names) == 0 {
+		return client.TemplateVariable{}, fmt.Errorf("--var %.40s: %s takes no variables", name, t.Name)
+	}
+	return client.TemplateVariable{}, fmt.Errorf("--var %.40s: unknown variable; %s takes %s", name, t.Name, strings.Join(names, ", "))
+}
+
+// takes returns the variable for a file: the named one, or its first alternative that takes images, or texts.
+func takes(t client.Template, v client.TemplateVariable, image bool) (client.TemplateVariable, bool) {
+	if (v.Kind == imageKind) == image {
+		return v, true
+	}
+	i := slices.IndexFunc(t.Variables, func(other client.TemplateVariable) bool {
+		return v.Group != "" && other.Group == v.Group && (other.Kind == imageKind) == image
+	})
+	if i < 0 {
+		return v, false
+	}
+	return t.Variables[i], true
+}
+
+// replace sets a variable in place of its alternatives. Another input has another title.
+func replace(t client.Template, sub *client.Submission, v client.TemplateVariable, value any) {
+	for _, other := range t.Variables {
+		if v.Group != "" && other.Group == v.Group {
+			delete(sub.Variables, other.Name)
+		}
+	}
+	sub.Variables[v.Name], sub.Title = value, ""
 }
 
 func printAcceptance(acc client.Acceptance, out, info io.Writer) {
@@ -200,12 +275,8 @@ func progress(info io.Writer, e berth.Event, wrote bool) {
 	if wrote && e.Message != "" {
 		fmt.Fprintln(info)
 	}
-	for _, p := range e.Points {
-		mark := "✗"
-		if p.Matched {
-			mark = "✓"
-		}
-		fmt.Fprintf(info, "  %s %s  %s\n", mark, printable(p.Requirement), printable(p.Evidence))
+	for _, item := range e.Items {
+		fmt.Fprintf(info, "  %s %s\n", item.Kind, printable(string(item.Value)))
 	}
 	if e.Message != "" {
 		fmt.Fprintf(info, "· %s: %s%s\n", e.Stage, e.Message, simulated(e.Simulated))
@@ -279,8 +350,11 @@ func (c *taskGet) Run(ctx context.Context, api *client.Client) error {
 type taskList struct {
 	agent.Server `embed:""`
 	User         string           `help:"List the tasks of this user, for operators. Default: the token's user."`
-	Status       berth.TaskStatus `help:"List tasks with this status: ${task_statuses}." enum:",${task_statuses}" default:""`
-	Template     berth.Template   `help:"List tasks of this template: ${templates}." enum:",${templates}" default:""`
+	Status       berth.TaskStatus `help:"List tasks with this status, such as STREAMING, COMPLETED, FAILED or CANCELLED."`
+	Template     berth.Template   `help:"List tasks of this template."`
+	Search       string           `help:"List tasks whose title has these words in this order, whatever their case."`
+	Service      string           `help:"List tasks of this service."`
+	Open         bool             `help:"List tasks that have not ended."`
 	Since        time.Duration    `help:"List tasks accepted within this time, such as 24h."`
 	From         timeFlag         `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z." placeholder:"TIME"`
 	To           timeFlag         `help:"List tasks accepted before this time." placeholder:"TIME"`
@@ -291,7 +365,7 @@ type taskList struct {
 // Run prints the tasks as a table.
 func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 	q := client.TaskQuery{
-		UserID: c.User, Status: c.Status, Template: c.Template, From: c.From.Time, To: c.To.Time, Limit: c.Limit, Cursor: c.Cursor,
+		UserID: c.User, Status: c.Status, Template: c.Template, Title: c.Search, ServiceID: c.Service, Open: c.Open, From: c.From.Time, To: c.To.Time, Limit: c.Limit, Cursor: c.Cursor,
 	}
 	switch {
 	case c.Since < 0:
@@ -316,7 +390,7 @@ func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 
 func printTasks(out io.Writer, tasks []client.Task) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ACCEPTED\tTASK\tTEMPLATE\tTIER\tSTATUS\tERROR")
+	fmt.Fprintln(w, "ACCEPTED\tTASK\tTEMPLATE\tTIER\tSTATUS\tERROR\tTITLE")
 	for _, t := range tasks {
 		code := berth.Code("")
 		if t.Error != nil {
@@ -326,7 +400,7 @@ func printTasks(out io.Writer, tasks []client.Task) error {
 		if t.Status == berth.TaskCompleted && t.FinishReason == berth.FinishLength {
 			status += ", truncated"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.ID, t.Template, t.Tier, status, code)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.CreatedAt.Local().Format(time.DateTime), t.ID, t.Template, t.Tier, status, code, named(t.Title))
 	}
 	return w.Flush()
 }

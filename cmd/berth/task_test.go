@@ -111,23 +111,34 @@ func TestTaskList_TruncatedAnswer_IsMarked(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, printTasks(&out, []client.Task{
 		{TaskRequest: berth.TaskRequest{ID: "t1"}, Status: berth.TaskCompleted, FinishReason: "stop"},
-		{TaskRequest: berth.TaskRequest{ID: "t2"}, Status: berth.TaskCompleted, FinishReason: berth.FinishLength},
+		{TaskRequest: berth.TaskRequest{ID: "t2"}, Status: berth.TaskCompleted, FinishReason: berth.FinishLength, Title: "后端工程师"},
 	}))
 	lines := strings.Split(out.String(), "\n")
 	require.NotContains(t, lines[1], "truncated")
 	require.Contains(t, lines[2], "COMPLETED, truncated")
+	require.Regexp(t, "  后端工程师$", lines[2])
 }
 
+// fakeTemplates are what a server lists.
+var fakeTemplates = []client.Template{{Name: "triage", Variables: []client.TemplateVariable{
+	{Name: "report", Kind: "document", Group: "report"}, {Name: "screenshot", Kind: "image", Group: "report"}, {Name: "notes", Kind: "text"},
+}}}
+
+// G6: the variables are those of the server's template.
 func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T) {
 	t.Parallel()
 	sent := make(chan client.Submission, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/tasks" {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/v1/templates":
+			_ = json.NewEncoder(w).Encode(map[string]any{"templates": fakeTemplates})
+			return
+		case "/v1/tasks":
 			var s client.Submission
 			_ = json.NewDecoder(r.Body).Decode(&s)
 			sent <- s
 		}
-		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"assetId":"a","taskId":"t1"}`)
 	}))
 	defer srv.Close()
@@ -137,11 +148,13 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 		taskSubmit
 		variable, refused string
 	}{
-		"a résumé to summarise":           {taskSubmit{Template: berth.TemplateResumeSummary, Resume: image}, "image", ""},
-		"a posting":                       {taskSubmit{Template: berth.TemplateJobMatch, Job: image}, "jobImage", ""},
-		"a résumé to match":               {taskSubmit{Template: berth.TemplateJobMatch, Resume: image}, "", "--resume: job_match takes a text or document, not an image"},
-		"a detailed résumé":               {taskSubmit{Template: berth.TemplateJobMatch, Detailed: image}, "", "--detailed: job_match takes a text"},
-		"no variable, which the API says": {taskSubmit{Template: berth.TemplateJobSummary, Resume: image}, "resume", ""},
+		"an image":                  {taskSubmit{Template: "triage", Var: []string{"screenshot=@" + image}}, "screenshot", ""},
+		"an image in place of text": {taskSubmit{Template: "triage", Var: []string{"report=@" + image}}, "screenshot", ""},
+		"no alternative":            {taskSubmit{Template: "triage", Var: []string{"notes=@" + image}}, "", "--var notes: triage takes a text or document, which "},
+		"unknown":                   {taskSubmit{Template: "triage", Var: []string{"mood=@" + image}}, "", "--var mood: unknown variable; triage takes report, screenshot, notes"},
+		"not a pair":                {taskSubmit{Template: "triage", Var: []string{"notes"}}, "", "--var notes: write NAME=TEXT or NAME=@FILE"},
+		"no such file":              {taskSubmit{Template: "triage", Var: []string{"notes=@" + image + "x"}}, "", "no such file"},
+		"unknown template":          {taskSubmit{Template: "poem", Var: []string{"notes=x"}}, "", `template "poem" not found: use one of triage`},
 	} {
 		err := c.Run(t.Context(), client.New(srv.URL, "t"))
 		if c.refused != "" {
@@ -151,6 +164,66 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 		require.NoError(t, err, name)
 		require.Equal(t, map[string]any{c.variable: map[string]any{"assetId": "a"}}, (<-sent).Variables, name)
 	}
+}
+
+func TestTaskSubmit_FromTask_NewTaskWithItsInput(t *testing.T) { // T30
+	t.Parallel()
+	type request struct {
+		client.Submission
+		key string
+	}
+	sent := make(chan request, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodGet && r.URL.Path == "/v1/tasks/t0":
+			fmt.Fprint(w, `{"taskId":"t0","title":"Old","serviceId":"svc","template":"triage","locale":"zh","tier":"paid",
+				"variables":{"notes":{"assetId":"r","kind":"text_asset"},"screenshot":{"assetId":"i","kind":"image_asset"}}}`)
+		case r.URL.Path == "/v1/templates":
+			_ = json.NewEncoder(w).Encode(map[string]any{"templates": fakeTemplates})
+		case r.URL.Path == "/v1/assets":
+			fmt.Fprint(w, `{"assetId":"new"}`)
+		default:
+			s := request{key: r.Header.Get("Idempotency-Key")}
+			_ = json.NewDecoder(r.Body).Decode(&s.Submission)
+			sent <- s
+			fmt.Fprint(w, `{"taskId":"t1"}`)
+		}
+	}))
+	defer srv.Close()
+	file := filepath.Join(t.TempDir(), "job.txt")
+	require.NoError(t, os.WriteFile(file, []byte("We seek"), 0o600))
+	asset := func(id string, kind berth.VariableKind) map[string]any {
+		v := map[string]any{"assetId": id}
+		if kind != "" {
+			v["kind"] = string(kind)
+		}
+		return v
+	}
+	notes, image := asset("r", berth.KindTextAsset), asset("i", berth.KindImageAsset)
+	keys := map[string]bool{}
+	for name, c := range map[string]struct {
+		taskSubmit
+		want client.Submission
+	}{
+		"as it was": {taskSubmit{}, client.Submission{Title: "Old", ServiceID: "svc", Template: "triage", Locale: "zh", Variables: map[string]any{"notes": notes, "screenshot": image}}},
+		"with another text, in place of its image": {
+			taskSubmit{Var: []string{"report=@" + file, "notes=n"}, Title: "New", Locale: "en", Service: "other"},
+			client.Submission{Title: "New", ServiceID: "other", Template: "triage", Locale: "en", Variables: map[string]any{"report": asset("new", ""), "notes": "n"}},
+		},
+		"with other notes":      {taskSubmit{Var: []string{"notes=n"}}, client.Submission{ServiceID: "svc", Template: "triage", Locale: "zh", Variables: map[string]any{"screenshot": image, "notes": "n"}}},
+		"with another template": {taskSubmit{Template: "other"}, client.Submission{Title: "Old", ServiceID: "svc", Template: "other", Locale: "zh", Variables: map[string]any{"notes": notes, "screenshot": image}}},
+		"with an id":            {taskSubmit{ID: "mine"}, client.Submission{TaskID: "mine", Title: "Old", ServiceID: "svc", Template: "triage", Locale: "zh", Variables: map[string]any{"notes": notes, "screenshot": image}}},
+	} {
+		c.From = "t0"
+		require.NoError(t, c.Run(t.Context(), client.New(srv.URL, "t")), name)
+		got := <-sent
+		require.Equal(t, c.want, got.Submission, name)
+		require.Equal(t, c.ID == "", got.key != "", name)
+		require.False(t, got.key != "" && keys[got.key], "each is a new task")
+		keys[got.key] = true
+	}
+	require.ErrorContains(t, (&taskSubmit{}).Run(t.Context(), client.New(srv.URL, "t")), "--template, or --from")
 }
 
 func TestTaskSubmit_Replay_SaysSo(t *testing.T) {

@@ -60,7 +60,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	for _, m := range b.catalog.Models() {
 		models = append(models, m.Name)
 	}
-	queues := append(workflows.TaskQueues(), b.catalog.TaskQueues()...)
+	queues := func() []string { return append(workflows.TaskQueues(), b.catalog.TaskQueues(b.templates.List())...) }
 	limits := modelLimits(b.catalog, cfg.Worker.UserSlots)
 	samples := sampler.New(sampler.Options{
 		ProcessID: processID(), Scripts: b.scripts, Queues: queues,
@@ -88,7 +88,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Tokens: identity.Participants{Secrets: tokens.Secrets}, Keys: secrets, Hosts: cfg.Signalling.Hosts, Logger: logger,
 	})
 	e, err := api.New(api.Deps{
-		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog,
+		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog, Templates: b.templates.Catalog,
 		Scripts: b.scripts, Positions: positions, Fleet: nodes,
 		Health: probe, Signalling: proxy,
 		Config: api.Config{
@@ -116,6 +116,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	}
 	g.Go(func() error { return b.watchRedis(ctx) })
 	g.Go(func() error { return hub.Run(ctx) })
+	g.Go(func() error { return b.templates.run(ctx, func() {}) })
 	g.Go(func() error { return proxy.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return positions.Run(ctx) })

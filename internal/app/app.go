@@ -32,6 +32,7 @@ type base struct {
 	scripts   *lua.Scripts
 	ledger    *ledger.Ledger
 	catalog   *llm.Catalog
+	templates *templates
 	temporal  client.Client
 	namespace string // of temporal
 
@@ -58,6 +59,10 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger, probe 
 		return nil, err
 	}
 	if b.ledger, err = openLedger(ctx, cfg.Database.Source(), logger, probe); err != nil {
+		b.close(logger)
+		return nil, err
+	}
+	if b.templates, err = openTemplates(ctx, b.ledger, cfg.Model.TemplatesDir, logger); err != nil {
 		b.close(logger)
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			FlushInterval: cfg.Stream.FlushInterval(), FlushSize: cfg.Stream.FlushSize,
 			TTL: cfg.Stream.TTL(), TrimMaxLen: cfg.Stream.TrimMaxLen, Production: cfg.Production, Logger: logger,
 		}),
-		Slots: slots, Models: llm.NewClient(b.catalog, nil, logger), Catalog: b.catalog, Running: running,
+		Slots: slots, Models: llm.NewClient(b.catalog, nil, logger), Catalog: b.catalog, Templates: b.templates.Catalog, Running: running,
 		Scripts: b.scripts, Waiting: room, Breaker: breaker.New(b.scripts, b.catalog.Models(), logger),
 		Options: activities.TaskOptions{
 			CallTimeout: cfg.Worker.CallTimeout(), MaxAnswers: cfg.Worker.StepAnswers, Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,
@@ -123,16 +123,21 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { return b.watchRedis(serviceCtx) })
 	workerCtx, stopWorkers := context.WithCancel(ctx)
 	defer stopWorkers()
+	polled := newPolled(b, logger)
 	options := workers.Options{
-		Queues: cfg.Worker.Queues, Models: modelQueues(b.catalog, logger), Drain: cfg.Worker.Drain,
+		Queues: cfg.Worker.Queues, Models: polled.queues, Changed: polled.changed, Polled: polled.set, Drain: cfg.Worker.Drain,
 		Gate: gate, Logger: logger, Deployment: cfg.Rollout.Deployment, BuildID: cfg.Rollout.BuildID,
 	}
+	b.templates.warn(ctx, b.catalog, logger)
 	services.Go(func() error { options.Gate.Run(serviceCtx); return nil })
 	services.Go(func() error { return slots.Run(serviceCtx) })
 	services.Go(func() error { return room.Run(serviceCtx) })
 	services.Go(func() error { return running.Run(serviceCtx) })
 	services.Go(func() error { return nodes.Run(serviceCtx) })
-	services.Go(func() error { markPollers(workerCtx, b.scripts, options.ModelQueues(), logger); return nil })
+	services.Go(func() error { polled.mark(workerCtx); return nil })
+	services.Go(func() error {
+		return b.templates.run(serviceCtx, func() { polled.change(); b.templates.warn(serviceCtx, b.catalog, logger) })
+	})
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
 	services.Go(func() error { probe.Watch(ctx, b.reported()); return nil })
 	if len(cfg.Worker.Queues) == 0 || slices.Contains(cfg.Worker.Queues, workflows.TaskQueueLinks) {
@@ -146,11 +151,6 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		})
 	}
 	context.AfterFunc(serviceCtx, stopWorkers)
-	marking, cancel := context.WithTimeout(ctx, redisTimeout)
-	if err := b.scripts.MarkPollers(marking, options.ModelQueues()); err != nil {
-		logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", "dependency", health.Redis, "error", err)
-	}
-	cancel()
 	err = workers.Run(workerCtx, b.temporal, acts, options)
 	stopServices()
 	if serviceErr := services.Wait(); err == nil {
@@ -172,35 +172,6 @@ func schedule(ctx context.Context, name string, create func(context.Context) err
 		logger.WarnContext(ctx, "schedule not created; retrying", "dependency", health.Temporal, "schedule", name, "error", err)
 		if !backoff.Wait(ctx) {
 			return
-		}
-	}
-}
-
-// modelQueues returns the queues of the models that this process can call. It must not poll the others: without the API
-// key it would fail their tasks permanently, while another worker may be able to run them.
-func modelQueues(c *llm.Catalog, logger *slog.Logger) []workers.ModelQueue {
-	var out []workers.ModelQueue
-	for _, name := range c.TaskQueues() {
-		queue, model, _ := strings.Cut(name, ".")
-		if err := c.Served(model); err != nil {
-			logger.Warn("queue not polled: no API key for its model", "queue", name, "error", err)
-			continue
-		}
-		out = append(out, workers.ModelQueue{Queue: berth.Queue(queue), Model: model})
-	}
-	return out
-}
-
-// markPollers states in Redis which queues of model calls this process polls, until ctx ends.
-func markPollers(ctx context.Context, scripts *lua.Scripts, queues []string, logger *slog.Logger) {
-	if len(queues) == 0 {
-		return
-	}
-	for wait := time.Second; pause.For(ctx, wait); {
-		wait = lua.PollerEvery
-		if err := scripts.MarkPollers(ctx, queues); err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "polled queues not marked in Redis; retrying", "dependency", health.Redis, "error", err)
-			wait = time.Second
 		}
 	}
 }

@@ -68,17 +68,17 @@ func chain(ctx context.Context, r *Run) (err error) {
 
 // chains returns a function that runs one chain: text of an image, its summary, and an answer.
 func (h *stack) chains(ctx context.Context) (one func(ctx context.Context, i int) error, err error) {
-	var posting bytes.Buffer
-	if err := png.Encode(&posting, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
+	var picture bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
 		return nil, fmt.Errorf("encode image: %w", err)
 	}
-	asset, err := h.client.Upload(ctx, "posting.png", posting.Bytes())
+	asset, err := h.client.Upload(ctx, "picture.png", picture.Bytes())
 	if err != nil {
 		return nil, err
 	}
 	sub := client.Submission{
-		ServiceID: "bench", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
-		Variables: map[string]any{"resume": "I write Go.", "jobImage": client.AssetRef(asset)},
+		ServiceID: "bench", Template: chainTemplate, Locale: berth.LocaleEN,
+		Variables: map[string]any{"image": client.AssetRef(asset)},
 	}
 	return func(ctx context.Context, _ int) error { return h.run(ctx, sub, func(berth.Event) {}) }, nil
 }

@@ -17,8 +17,7 @@ type provider struct {
 	pause  time.Duration
 }
 
-const summaryAnswer = `{"title":"Engineer","summary":"A post.","responsibilities":["build"],"mustHave":["Go"],` +
-	`"niceToHave":[],"skills":["Go"]}`
+const summaryAnswer = `{"title":"Engineer","skills":["Go"]}`
 
 func (p provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 8<<20))
@@ -37,9 +36,9 @@ func (p provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = flush.Flush()
 	}
 	switch text := string(body); {
-	case strings.Contains(text, "Task: job_vision"):
-		send("We look for an engineer who writes Go.", nil)
-	case strings.Contains(text, "Task: job_summary"):
+	case strings.Contains(text, readInstruction):
+		send("An engineer who writes Go.", nil)
+	case strings.Contains(text, summaryInstruction):
 		send(summaryAnswer, nil)
 	default:
 		p.stream(r, send)

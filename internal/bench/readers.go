@@ -180,12 +180,12 @@ func (h *stack) openStreams(ctx context.Context, n int) (ids []string, err error
 		task, _, err := l.CreateTask(ctx, berth.Task{
 			TaskPlan: berth.TaskPlan{
 				TaskRequest: berth.TaskRequest{
-					ID: fmt.Sprintf("%s-%d", h.tag, i), ServiceID: "bench", Template: berth.TemplateResumeCustomize, Locale: berth.LocaleEN,
+					ID: fmt.Sprintf("%s-%d", h.tag, i), ServiceID: "bench", Template: streamTemplate, TemplateVersion: "bench", Locale: berth.LocaleEN,
 					Tier: berth.TierPaid, Variables: map[string]string{},
 				},
 				UserID: benchUser,
 				Steps: []berth.Step{{
-					Name: berth.StepCustomize, Template: berth.TemplateResumeCustomize, Mode: berth.ModeStream,
+					Name: "answer", Mode: berth.ModeStream, Status: berth.TaskStreaming,
 					Queue: berth.QueueFor(berth.TierPaid, berth.ModeStream), Model: "deepseek-reasoner",
 				}},
 			},

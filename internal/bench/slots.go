@@ -249,7 +249,7 @@ func (b *slotBench) submit(ctx context.Context, user string, n int) error {
 	for i := range n {
 		g.Go(func() error {
 			sub := streamTask()
-			sub.Variables["resume"] = "I am " + user + "."
+			sub.Variables["text"] = "I am " + user + "."
 			_, err := c.Submit(ctx, sub, strconv.Itoa(i))
 			return err
 		})

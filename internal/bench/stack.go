@@ -153,7 +153,7 @@ func (h *stack) startAPI(ctx context.Context, settings []string) error {
 	h.client = client.New(h.url, h.token)
 	// Real users each have their own connection. Here they share a transport, which by default keeps only two idle ones.
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = parallel //nolint:errcheck // the standard library's own
-	return nil
+	return h.putTemplates(ctx)
 }
 
 // stop ends all processes of the stack and removes its files.
@@ -233,8 +233,8 @@ func (h *stack) run(ctx context.Context, sub client.Submission, on func(berth.Ev
 // streamTask returns the submission of a task with one streamed step.
 func streamTask() client.Submission {
 	return client.Submission{
-		ServiceID: "bench", Template: "interview_prep", Locale: "en",
-		Variables: map[string]any{"resume": "I write Go.", "jobText": "We look for an engineer who writes Go."},
+		ServiceID: "bench", Template: streamTemplate, Locale: berth.LocaleEN,
+		Variables: map[string]any{"text": "I write Go."},
 	}
 }
 

@@ -104,6 +104,7 @@ type Stream struct {
 // Model holds the settings of model providers and routing.
 type Model struct {
 	RoutingFile  string         `help:"YAML file with the routing table and providers; empty for the built-in one." name:"routing-file" env:"BERTH_ROUTING_FILE" type:"path"`
+	TemplatesDir string         `help:"Directory with templates of your own, which is read at the start and followed; empty for none." name:"templates-dir" env:"BERTH_TEMPLATES_DIR" type:"path"`
 	LocalURL     secret.Address `help:"Base URL of the model simulator, used for providers without a key; empty for none." name:"local-model-url" env:"BERTH_LOCAL_MODEL_URL"`
 	DeepSeekKey  secret.Text    `help:"DeepSeek API key." name:"deepseek-api-key" env:"DEEPSEEK_API_KEY"`
 	ZhipuKey     secret.Text    `help:"Zhipu (GLM) API key." name:"zhipuai-api-key" env:"ZHIPUAI_API_KEY"`

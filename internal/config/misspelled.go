@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"berth/internal/editdistance"
 )
 
 // maxMistakes is how many characters of a variable's name may be wrong, missing or added, so that it is treated as a misspelled setting.
@@ -14,20 +16,22 @@ const maxMistakes = 2
 // Misspelled returns a text for each variable of an environment whose name is nearly that of a setting of the program. Such a variable has
 // no effect.
 func Misspelled(model *kong.Application, environ []string) []string {
-	known := settingNames(model)
+	known, names := settingNames(model), environNames(environ)
 	var texts []string
-	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
+	for _, name := range names {
 		if slices.Contains(known, name) {
 			continue
 		}
 		meant, fewest := "", maxMistakes+1
 		for _, candidate := range known {
-			if n := mistakes(strings.ToUpper(name), candidate, fewest); n < fewest {
+			if max(len(name)-len(candidate), len(candidate)-len(name)) >= fewest {
+				continue // at least as many are added or missing
+			}
+			if n := editdistance.Of(strings.ToUpper(name), candidate); n < fewest {
 				meant, fewest = candidate, n
 			}
 		}
-		if meant != "" && !slices.Contains(environNames(environ), meant) {
+		if meant != "" && !slices.Contains(names, meant) {
 			texts = append(texts, fmt.Sprintf("%s is not a setting, and has no effect; did you mean %s?", name, meant))
 		}
 	}
@@ -56,28 +60,4 @@ func environNames(environ []string) []string {
 		names[i], _, _ = strings.Cut(variable, "=")
 	}
 	return names
-}
-
-// mistakes returns the edit distance of two names, or limit if it is at least that.
-func mistakes(a, b string, limit int) int {
-	if max(len(a)-len(b), len(b)-len(a)) >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return min(row[len(b)], limit)
 }

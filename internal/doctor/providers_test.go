@@ -67,12 +67,7 @@ func provide(t *testing.T, list, chat answer) *httptest.Server {
 func routing(t *testing.T, baseURL, keySetting string) string {
 	t.Helper()
 	text := fmt.Sprintf("providers: {acme: {baseURL: %q%s}}\nmodels: {one: {provider: acme, id: one-id}}\nroutes:\n", baseURL, keySetting)
-	for name, mode := range map[string]string{
-		"resume_summary": "batch", "detailed_resume_summary": "batch", "job_summary": "batch", "resume_customize": "batch",
-		"job_match": "stream", "interview_prep": "stream", "job_vision": "vision",
-	} {
-		text += fmt.Sprintf("  %s: {mode: %s, paid: one, free: one}\n", name, mode)
-	}
+	text += "  default: {paid: one, free: one}\n  vision: {paid: one, free: one}\n"
 	file := filepath.Join(t.TempDir(), "routing.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return file

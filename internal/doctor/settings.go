@@ -26,6 +26,7 @@ func (d *doctor) settings() *llm.Catalog {
 	}
 	if catalog != nil {
 		d.models(catalog)
+		d.templates(catalog)
 	}
 	return catalog
 }

@@ -2,7 +2,7 @@ package extract
 
 import "strings"
 
-// The most frequent characters of Chinese, Japanese and Korean texts and of job postings and resumes. They are a tenth of those of an
+// The most frequent characters of Chinese, Japanese and Korean texts and of letters of application. They are a tenth of those of an
 // encoding, so that bytes read in the wrong one have few of them.
 const (
 	simplifiedHan = "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里" +

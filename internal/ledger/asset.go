@@ -29,6 +29,12 @@ func AssetID(userID string, kind berth.AssetKind, content []byte) string {
 	return "a_" + strings.ToLower(assetEncoding.EncodeToString(h.Sum(nil)))
 }
 
+// IsAssetID reports whether a text has the form of AssetID.
+func IsAssetID(text string) bool {
+	rest, ok := strings.CutPrefix(text, "a_")
+	return ok && len(rest) == assetEncoding.EncodedLen(sha256.Size) && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}
+
 // PutAsset stores content and returns the asset with its id, size and hash. Content that is already stored is unchanged and
 // keeps its first name and media type. Until ClaimAssets the asset is unused: no search finds it, and DeleteUnusedAssets deletes
 // it when it was not stored again for a time. Results of tasks are always used.
@@ -55,6 +61,8 @@ var assetColumns = columns[berth.Asset]{
 	{"erased_at", func(a *berth.Asset) any { return storedTime{&a.ErasedAt} }},
 }
 
+var describedColumns = slices.DeleteFunc(slices.Clone(assetColumns), func(c column[berth.Asset]) bool { return c.name == "content" })
+
 // Content that was erased can be stored again. The tasks from which it was erased stay without it. The creation time of an
 // unused asset is that of its last upload.
 const (
@@ -69,17 +77,18 @@ const (
 )
 
 var (
-	insertUnused = assetColumns.insert("assets", [2]string{"used_at", "0"}) + restoreUnused
-	insertUsed   = assetColumns.insert("assets", [2]string{"used_at", "$8"}) + restoreErased // $8 is created_at
-	selectAsset  = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE id = $1 AND user_id = $2`
-	selectAssets = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE user_id = $1 AND erased_at = 0 AND id IN`
+	insertUnused   = assetColumns.insert("assets", [2]string{"used_at", "0"}) + restoreUnused
+	insertUsed     = assetColumns.insert("assets", [2]string{"used_at", "$8"}) + restoreErased // $8 is created_at
+	selectAsset    = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE id = $1 AND user_id = $2`
+	describeAssets = `SELECT ` + describedColumns.names("") + ` FROM assets WHERE id IN`
+	selectAssets   = `SELECT ` + assetColumns.names("") + ` FROM assets WHERE user_id = $1 AND erased_at = 0 AND id IN`
 )
 
 func putAsset(ctx context.Context, tx *sql.Tx, a berth.Asset) (berth.Asset, error) {
 	if !storableID(a.UserID) {
 		return a, berth.Invalid("userId", "must not be empty")
 	}
-	if !slices.Contains([]berth.AssetKind{berth.AssetImage, berth.AssetText, berth.AssetResult}, a.Kind) {
+	if !slices.Contains([]berth.AssetKind{berth.AssetImage, berth.AssetText, berth.AssetResult, berth.AssetTitle}, a.Kind) {
 		return a, berth.Invalid("kind", "unknown kind of asset")
 	}
 	if a.Content == nil {
@@ -134,9 +143,28 @@ func (l *Ledger) GetAssets(ctx context.Context, userID string, ids []string) (ma
 	return all, err
 }
 
-// ClaimAssets marks the assets of an accepted task's variables as used, and makes its résumés searchable. It is idempotent. The
-// error has CodeInvalid and names the variable of an asset that was deleted since it was checked.
-func (l *Ledger) ClaimAssets(ctx context.Context, userID string, variables map[string]string) error {
+// DescribeAssets returns assets without their content, also those whose content was erased. Ids without an asset are omitted.
+func (l *Ledger) DescribeAssets(ctx context.Context, ids []string) (map[string]berth.Asset, error) {
+	found := make(map[string]berth.Asset, len(ids))
+	if len(ids) == 0 {
+		return found, nil
+	}
+	args, places := make([]any, 0, 2*len(ids)), make([]string, 0, 2*len(ids))
+	// The number of places is a power of two, so that there are few statements.
+	for i := 0; i < len(ids) || i&(i-1) != 0; i++ {
+		args = append(args, ids[min(i, len(ids)-1)])
+		places = append(places, "$"+strconv.Itoa(i+1))
+	}
+	rows, err := list(ctx, l, "describe assets", describedColumns.fields, describeAssets+" ("+strings.Join(places, ", ")+")", args...)
+	for _, a := range rows {
+		found[a.ID] = a
+	}
+	return found, err
+}
+
+// ClaimAssets marks the assets of an accepted task's variables as used, and makes the texts of the variables that are evidence searchable.
+// It is idempotent. The error has CodeInvalid and names the variable of an asset that was deleted since it was checked.
+func (l *Ledger) ClaimAssets(ctx context.Context, userID string, variables map[string]string, evidence []string) error {
 	if len(variables) == 0 {
 		return nil
 	}
@@ -160,7 +188,7 @@ func (l *Ledger) ClaimAssets(ctx context.Context, userID string, variables map[s
 			}
 		}
 		for _, s := range found {
-			if err := claim(ctx, tx, userID, s, variables); err != nil {
+			if err := claim(ctx, tx, userID, s, variables, evidence); err != nil {
 				return err
 			}
 		}
@@ -178,7 +206,7 @@ type assetState struct {
 const selectStates = `SELECT a.id, a.kind, a.used_at > 0, EXISTS (SELECT 1 FROM passages p WHERE p.asset_id = a.id)
 	FROM assets a WHERE a.user_id = $1 AND a.erased_at = 0 AND a.id IN`
 
-func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variables map[string]string) error {
+func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variables map[string]string, evidence []string) error {
 	if !s.used {
 		res, err := tx.ExecContext(ctx, `UPDATE assets SET used_at = $2 WHERE id = $1`, s.id, time.Now().UnixMilli())
 		if err != nil {
@@ -188,8 +216,8 @@ func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variabl
 			return errors.Join(err, berth.Errorf(berth.CodeUnavailable, "an asset was deleted while its task was accepted"))
 		}
 	}
-	evidence := slices.ContainsFunc(berth.EvidenceVariables(), func(name string) bool { return variables[name] == s.id })
-	if !evidence || s.indexed || s.kind != berth.AssetText {
+	searched := slices.ContainsFunc(evidence, func(name string) bool { return variables[name] == s.id })
+	if !searched || s.indexed || s.kind != berth.AssetText {
 		return nil
 	}
 	a, err := scan(tx.QueryRowContext(ctx, selectAsset, s.id, userID), assetColumns.fields)

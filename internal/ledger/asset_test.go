@@ -115,11 +115,11 @@ func TestClaimAssets_Concurrent_IndexedOnce(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				variables := map[string]string{berth.VarResume: one.ID, berth.VarDetailedResume: two.ID}
+				variables := map[string]string{"resume": one.ID, "detailedResume": two.ID}
 				if i%2 == 0 {
-					variables = map[string]string{berth.VarResume: two.ID, berth.VarDetailedResume: one.ID}
+					variables = map[string]string{"resume": two.ID, "detailedResume": one.ID}
 				}
-				return l.ClaimAssets(t.Context(), "alice", variables)
+				return l.ClaimAssets(t.Context(), "alice", variables, evidence)
 			})
 		}
 		require.NoError(t, g.Wait())
@@ -137,25 +137,25 @@ func TestClaimAssets_EachVariable_OnlyResumesAreFound(t *testing.T) { // T22, FT
 			return a.ID
 		}
 		resume, detailed := put(berth.AssetText, "cv.txt", "Redis at one."), put(berth.AssetText, "", "Redis at two.")
-		posting, notes := put(berth.AssetText, "posting.txt", "We seek Redis."), put(berth.AssetText, berth.VarResume, "Redis, they say.")
+		posting, notes := put(berth.AssetText, "posting.txt", "We seek Redis."), put(berth.AssetText, "resume", "Redis, they say.")
 		result := put(berth.AssetResult, "", "Redis, a model says.")
 		require.Empty(t, search(t, l, "alice", "redis"), "an upload is not evidence")
 
-		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{berth.VarJobText: posting, berth.VarNotes: notes}))
+		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{"jobText": posting, "notes": notes}, evidence))
 		require.Empty(t, search(t, l, "alice", "redis"), "neither a posting nor notes are evidence, whatever their names")
-		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{berth.VarResume: result}))
+		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{"resume": result}, evidence))
 		require.Empty(t, search(t, l, "alice", "redis"), "answers of models are not evidence")
 
-		variables := map[string]string{berth.VarResume: resume, berth.VarDetailedResume: detailed, berth.VarJobText: posting}
+		variables := map[string]string{"resume": resume, "detailedResume": detailed, "jobText": posting}
 		for range 2 { // an activity may run twice
-			require.NoError(t, l.ClaimAssets(t.Context(), "alice", variables))
+			require.NoError(t, l.ClaimAssets(t.Context(), "alice", variables, evidence))
 		}
 		var found []string
 		for _, p := range search(t, l, "alice", "redis") {
 			found = append(found, p.AssetID)
 		}
 		require.ElementsMatch(t, []string{resume, detailed}, found)
-		require.NoError(t, l.ClaimAssets(t.Context(), "alice", nil))
+		require.NoError(t, l.ClaimAssets(t.Context(), "alice", nil, evidence))
 	})
 }
 
@@ -166,7 +166,7 @@ func TestClaimAssets_AssetAbsentOrForeign_InvalidWithoutEffect(t *testing.T) { /
 		foreign, err := l.PutAsset(t.Context(), berth.Asset{UserID: "bob", Kind: berth.AssetText, Content: []byte("Go")})
 		require.NoError(t, err)
 		for _, id := range []string{foreign.ID, "a_none"} {
-			err := l.ClaimAssets(t.Context(), "alice", map[string]string{berth.VarResume: own.ID, berth.VarNotes: id})
+			err := l.ClaimAssets(t.Context(), "alice", map[string]string{"resume": own.ID, "notes": id}, evidence)
 			requireCode(t, berth.CodeInvalid, err)
 			require.ErrorContains(t, err, "variables.notes: the asset of variable notes no longer exists")
 		}
@@ -185,7 +185,7 @@ func TestDeleteUnusedAssets_UsedAndRecentAssets_AreKept(t *testing.T) { // FT11
 			return a
 		}
 		result, used, first, again, last := put(berth.AssetResult, "r"), put(berth.AssetText, "u"), put(berth.AssetText, "1"), put(berth.AssetText, "2"), put(berth.AssetText, "3")
-		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{berth.VarNotes: used.ID}))
+		require.NoError(t, l.ClaimAssets(t.Context(), "alice", map[string]string{"notes": used.ID}, evidence))
 		for i, a := range []berth.Asset{result, used, first, again, last} {
 			_, err := l.write.ExecContext(t.Context(), `UPDATE assets SET created_at = $2 WHERE id = $1`, a.ID, int64(1000+i))
 			require.NoError(t, err)
@@ -217,7 +217,7 @@ func TestLatestResults_SeveralTasks_OwnCompletedNewestFirst(t *testing.T) {
 		ctx := t.Context()
 		finish := func(user, text string, status berth.TaskStatus) {
 			task := chain()
-			task.UserID, task.Template = user, berth.TemplateResumeSummary
+			task.UserID, task.Template = user, "resume_summary"
 			task = create(t, l, task)
 			a := begin(t, l, task, 0)
 			id, err := l.FinishStep(ctx, result(task, 0, a.Fence, text))
@@ -234,15 +234,15 @@ func TestLatestResults_SeveralTasks_OwnCompletedNewestFirst(t *testing.T) {
 		finish("alice", "broken", berth.TaskFailed)
 		finish("bob", "foreign", berth.TaskCompleted)
 
-		got, err := l.LatestResults(ctx, "alice", berth.TemplateResumeSummary, 10)
+		got, err := l.LatestResults(ctx, "alice", "resume_summary", 10)
 		require.NoError(t, err)
 		require.Len(t, got, 2)
 		require.Equal(t, "new", string(got[0].Content))
 		require.Equal(t, "old", string(got[1].Content))
-		got, err = l.LatestResults(ctx, "alice", berth.TemplateResumeSummary, 1)
+		got, err = l.LatestResults(ctx, "alice", "resume_summary", 1)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
-		got, err = l.LatestResults(ctx, "alice", berth.TemplateJobSummary, 10)
+		got, err = l.LatestResults(ctx, "alice", "job_summary", 10)
 		require.NoError(t, err)
 		require.Empty(t, got)
 	})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"time"
 
 	"berth"
@@ -66,7 +65,7 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 		}
 		a.Fence, a.First, a.Called = t.Fence+1, step > r.begun, step <= r.called
 		if _, err := tx.ExecContext(ctx, `UPDATE tasks SET fence = $2, status = $3, step_index = $4, begun_step = $5,
-			updated_at = $6 WHERE id = $1 AND user_id = $7`, task.TaskID, a.Fence, furthest(t.Status, status),
+			updated_at = $6 WHERE id = $1 AND user_id = $7`, task.TaskID, a.Fence, furthest(t, status),
 			max(step, t.StepIndex), max(step, r.begun), time.Now().UnixMilli(), task.UserID); err != nil {
 			return err
 		}
@@ -118,7 +117,7 @@ func (l *Ledger) StartCall(ctx context.Context, c CallStart) error {
 		if err := checkStep(t, c.Step, c.Status); err != nil {
 			return err
 		}
-		status, called := furthest(t.Status, c.Status), r.called
+		status, called := furthest(t, c.Status), r.called
 		if c.Provider != "" {
 			if err := reserve(ctx, tx, t, c); err != nil {
 				return err
@@ -223,7 +222,7 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 	_, err = tx.ExecContext(ctx, `UPDATE tasks SET status = $2, step_index = $3, input_tokens = input_tokens + $4,
 		output_tokens = output_tokens + $5, updated_at = $6, finish_reason = $8, simulated = $9,
 		prompt_truncated = $10 WHERE id = $1 AND user_id = $7`,
-		t.ID, furthest(t.Status, r.NextStatus), max(t.StepIndex, min(r.Step+1, len(t.Steps)-1)),
+		t.ID, furthest(t, r.NextStatus), max(t.StepIndex, min(r.Step+1, len(t.Steps)-1)),
 		r.Usage.InputTokens, r.Usage.OutputTokens, now, t.UserID, finishReason(t, r.FinishReason), t.Simulated || r.Simulated,
 		t.PromptTruncated || r.PromptTruncated)
 	return asset.ID, err
@@ -263,15 +262,16 @@ func checkStep(t berth.Task, step int, status berth.TaskStatus) error {
 	if step < 0 || step >= len(t.Steps) {
 		return berth.Invalid("step", "task %s has no step %d", t.ID, step)
 	}
-	if status != "" && (status.Final() || !slices.Contains(berth.TaskStatuses(), status)) {
+	if status != "" && (status.Final() || status != berth.TaskPending && !t.CanBecome(berth.TaskPending, status)) {
 		return berth.Invalid("status", "%q is not a status of an open task", status)
 	}
 	return nil
 }
 
 // furthest returns the later status: a status never moves back.
-func furthest(now, next berth.TaskStatus) berth.TaskStatus {
-	if now.CanBecome(next) {
+func furthest(t berth.Task, next berth.TaskStatus) berth.TaskStatus {
+	now := t.Status
+	if t.CanBecome(now, next) {
 		return next
 	}
 	return now

@@ -16,7 +16,7 @@ func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		task := create(t, l, chain())
-		want := []berth.TaskStatus{berth.TaskOCRPending, berth.TaskSummaryPending, berth.TaskMatchPending}
+		want := []berth.TaskStatus{"OCR_PENDING", "SUMMARY_PENDING", "MATCH_PENDING"}
 		var last string
 		for step := range task.Steps {
 			a := begin(t, l, task, step)
@@ -49,7 +49,7 @@ func TestTask_AllStepsFinish_UsageAndAuditRecorded(t *testing.T) {
 		require.False(t, calls[2].FinishedAt.IsZero())
 		calls[2].At, calls[2].FinishedAt = task.EndedAt, task.EndedAt
 		require.Equal(t, ModelCall{
-			UserID: task.UserID, TaskID: task.ID, ServiceID: task.ServiceID, Step: 2, Name: berth.StepMatch, Fence: 3, Queue: "q_paid_stream", Model: "model-of-match",
+			UserID: task.UserID, TaskID: task.ID, ServiceID: task.ServiceID, Step: 2, Name: "match", Fence: 3, Queue: "q_paid_stream", Model: "model-of-match",
 			Provider: "local", Usage: berth.Usage{InputTokens: 10, OutputTokens: 3}, LatencyMs: 70, FirstTokenMs: 20,
 			CostMicros: 1234, Success: true,
 		}, calls[2])
@@ -149,7 +149,7 @@ func TestFinishStep_ConcurrentAttempts_OneFinishes(t *testing.T) {
 		var g errgroup.Group
 		for i := range 20 {
 			g.Go(func() error {
-				a, err := l.BeginAttempt(t.Context(), task.Ref(), 0, berth.TaskOCRPending)
+				a, err := l.BeginAttempt(t.Context(), task.Ref(), 0, "OCR_PENDING")
 				if err != nil || a.Done {
 					return err
 				}
@@ -213,11 +213,11 @@ func TestStartCall_EarlierStatus_StatusUnchanged(t *testing.T) {
 		a := begin(t, l, task, 2)
 		require.NoError(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskStreaming}))
 		require.Equal(t, berth.TaskStreaming, status())
-		require.NoError(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskOCRPending}))
+		require.NoError(t, l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: "OCR_PENDING"}))
 		a = begin(t, l, task, 2)
 		require.Equal(t, berth.TaskStreaming, status(), "a retry does not move the visible status back")
 		r := result(task, 2, a.Fence, "x")
-		r.NextStatus = berth.TaskSummaryPending
+		r.NextStatus = "SUMMARY_PENDING"
 		_, err := l.FinishStep(ctx, r)
 		require.NoError(t, err)
 		require.Equal(t, berth.TaskStreaming, status())
@@ -263,7 +263,7 @@ func TestFailedCall_ThenRepair_BothCallsLogged(t *testing.T) {
 		task := create(t, l, chain())
 		a := begin(t, l, task, 1)
 		bad := ModelCall{
-			UserID: task.UserID, TaskID: task.ID, Step: 1, Name: berth.StepSummary, Fence: a.Fence, Model: "m", Queue: "q_paid_batch",
+			UserID: task.UserID, TaskID: task.ID, Step: 1, Name: "summary", Fence: a.Fence, Model: "m", Queue: "q_paid_batch",
 			Usage: berth.Usage{InputTokens: 4, OutputTokens: 2}, Code: berth.CodeInvalidOutput, Success: true,
 		}
 		require.NoError(t, l.FailedCall(ctx, bad))
@@ -306,7 +306,7 @@ func TestUsage_WorkerKilled_CallAccountedFor(t *testing.T) { // T19
 		started(killed.Fence, 0)
 		require.Equal(t, "p", calls()[0].Provider)
 		require.NoError(t, l.FailedCall(ctx, ModelCall{
-			UserID: task.UserID, TaskID: task.ID, Step: 0, Name: berth.StepOCR, Fence: killed.Fence, Provider: "p", Code: berth.CodeInvalidOutput,
+			UserID: task.UserID, TaskID: task.ID, Step: 0, Name: "ocr", Fence: killed.Fence, Provider: "p", Code: berth.CodeInvalidOutput,
 		}))
 		started(killed.Fence, 1) // the repair
 		require.Equal(t, []string{string(berth.CodeInvalidOutput), OutcomeRunning}, outcomes(calls()))
@@ -323,7 +323,7 @@ func TestUsage_WorkerKilled_CallAccountedFor(t *testing.T) { // T19
 
 		// The worker of the first attempt was only unreachable: what it used is recorded once.
 		late := ModelCall{
-			UserID: task.UserID, TaskID: task.ID, Step: 0, Name: berth.StepOCR, Fence: killed.Fence, Provider: "p",
+			UserID: task.UserID, TaskID: task.ID, Step: 0, Name: "ocr", Fence: killed.Fence, Provider: "p",
 			Call: 1, Usage: berth.Usage{InputTokens: 7, OutputTokens: 5, CachedTokens: 4, ReasoningTokens: 3}, Code: berth.CodeConflict,
 		}
 		for range 2 {
@@ -466,7 +466,7 @@ func TestReleaseAttempt_NoCallMade_RowRemoved(t *testing.T) { // T19
 		interrupted := begin(t, l, task, 0)
 		called := begin(t, l, task, 0)
 		require.NoError(t, l.FailedCall(ctx, ModelCall{
-			UserID: task.UserID, TaskID: task.ID, Name: berth.StepOCR, Fence: called.Fence, Provider: "p", Code: berth.CodeInterrupted,
+			UserID: task.UserID, TaskID: task.ID, Name: "ocr", Fence: called.Fence, Provider: "p", Code: berth.CodeInterrupted,
 		}))
 		cancelled := begin(t, l, task, 0)
 		_, _, err := l.FinishTask(ctx, End{TaskRef: task.Ref(), Status: berth.TaskCancelled})

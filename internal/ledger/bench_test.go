@@ -35,7 +35,7 @@ func oneLife(ctx context.Context, l *Ledger) error {
 	if err != nil {
 		return err
 	}
-	a, err := l.BeginAttempt(ctx, t.Ref(), 0, berth.TaskOCRPending)
+	a, err := l.BeginAttempt(ctx, t.Ref(), 0, "OCR_PENDING")
 	if err != nil {
 		return err
 	}

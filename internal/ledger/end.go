@@ -37,7 +37,7 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 		if err != nil {
 			return err
 		}
-		if !before.Status.CanBecome(e.Status) {
+		if !before.CanBecome(before.Status, e.Status) {
 			t = before
 			return nil
 		}

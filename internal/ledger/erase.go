@@ -12,12 +12,17 @@ import (
 	"berth"
 )
 
-// keepAssets records which assets the variables of a new task use.
+// keepAssets records which assets the variables and the title of a new task use.
 func keepAssets(ctx context.Context, tx *sql.Tx, t berth.Task) error {
-	ids := slices.Compact(slices.Sorted(maps.Values(t.Variables)))
+	ids := slices.Collect(maps.Values(t.Variables))
+	if t.TitleAsset != "" {
+		ids = append(ids, t.TitleAsset)
+	}
 	if len(ids) == 0 {
 		return nil
 	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	args, places := []any{t.UserID, t.ID}, make([]string, len(ids))
 	for i, id := range ids {
 		args = append(args, id)
@@ -48,8 +53,8 @@ var (
 	selectAssetRuns = `SELECT ` + assetInUse("ended_at = 0") + ` FROM assets a WHERE a.id = $1`
 )
 
-// EraseTask erases the texts of a task that has ended: its variables, outputs and result, except those that another task of the
-// user has, too. The row remains. It is idempotent; CodeConflict while the task runs.
+// EraseTask erases the texts of a task that has ended: its variables, outputs, result and title, except those that another task of
+// the user has, too. The row remains. It is idempotent; CodeConflict while the task runs.
 func (l *Ledger) EraseTask(ctx context.Context, task berth.TaskRef) error {
 	return l.inTx(ctx, "erase task", func(tx *sql.Tx) error {
 		t, _, err := l.lockTask(ctx, tx, task)
@@ -59,7 +64,7 @@ func (l *Ledger) EraseTask(ctx context.Context, task berth.TaskRef) error {
 		if !t.Status.Final() {
 			return berth.Errorf(berth.CodeConflict, "the task is running (status %s); cancel it first", t.Status)
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE tasks SET erased_at = $3 WHERE user_id = $1 AND id = $2`,
+		if _, err := tx.ExecContext(ctx, `UPDATE tasks SET erased_at = $3, title = '', title_key = '' WHERE user_id = $1 AND id = $2`,
 			t.UserID, t.ID, time.Now().UnixMilli()); err != nil {
 			return err
 		}
@@ -103,13 +108,20 @@ type TaskStream struct {
 	ServiceID string
 }
 
-// EraseAsset erases the content of an asset, whichever ended tasks have it, and returns the tasks that produced it: their events have
-// the content, too. It is idempotent; CodeConflict while a task that uses it runs, CodeNotFound when it does not exist or belongs to
+const eraseTitles = `UPDATE tasks SET title = '', title_key = '' WHERE title_asset = $2 AND title <> ''
+	AND user_id = $1 AND id IN (SELECT u.task_id FROM task_assets u WHERE u.asset_id = $2 AND u.user_id = $1)`
+
+// EraseAsset erases the content of an asset, whichever ended tasks have it, with their titles that are taken from it, and returns the
+// tasks that produced it: their events have the content, too. It is idempotent; CodeConflict while a task that uses it runs, CodeNotFound when it does not exist or belongs to
 // another user.
 func (l *Ledger) EraseAsset(ctx context.Context, userID, id string) (producers []TaskStream, err error) {
 	err = l.inTx(ctx, "erase asset", func(tx *sql.Tx) error {
 		if !storableID(id) {
 			return sql.ErrNoRows
+		}
+		// Before the asset is locked, as EraseTask locks its task first.
+		if _, err := tx.ExecContext(ctx, eraseTitles, userID, id); err != nil {
+			return err
 		}
 		var erasedAt int64
 		err := tx.QueryRowContext(ctx, `SELECT erased_at FROM assets WHERE id = $1 AND user_id = $2`+l.dialect.forUpdate, id, userID).Scan(&erasedAt)

@@ -130,12 +130,12 @@ func TestLedger_ReplyToEachCommitLost_EffectsOnce(t *testing.T) { // T18, T19, P
 	require.EqualValues(t, 7, balance(t, l, "alice"))
 	var a Attempt
 	retried(func() (err error) {
-		a, err = l.BeginAttempt(ctx, task.Ref(), 0, berth.TaskOCRPending)
+		a, err = l.BeginAttempt(ctx, task.Ref(), 0, "OCR_PENDING")
 		return err
 	})
 	require.EqualValues(t, 2, a.Fence)
 	retried(func() error {
-		return l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: berth.TaskOCRPending, Provider: "local"})
+		return l.StartCall(ctx, CallStart{TaskRef: task.Ref(), Fence: a.Fence, Status: "OCR_PENDING", Provider: "local"})
 	})
 	failed := result(task, 0, a.Fence, "").ModelCall
 	failed.Code = berth.CodeInvalidOutput

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,26 +46,30 @@ func open(tb testing.TB, dsn string) *Ledger {
 	return l
 }
 
+// evidence are the variables whose texts are about the user.
+var evidence = []string{"resume", "detailedResume"}
+
 // chain returns a task of alice with the three steps of a match, not stored yet.
 func chain() berth.Task {
 	step := func(name berth.StepName, mode berth.Mode) berth.Step {
 		return berth.Step{
-			Name: name, Template: berth.TemplateJobMatch, Mode: mode,
+			Name: name, Mode: mode,
 			Queue: berth.QueueFor(berth.TierPaid, mode), Model: "model-of-" + string(name),
+			Status: berth.TaskStatus(strings.ToUpper(string(name)) + "_PENDING"),
 		}
 	}
 	now := time.Now()
 	return berth.Task{
 		TaskPlan: berth.TaskPlan{
 			TaskRequest: berth.TaskRequest{
-				ID: "t_" + rand.Text(), ServiceID: "jobs", Template: berth.TemplateJobMatch, Locale: berth.LocaleEN,
-				Tier: berth.TierPaid, Variables: map[string]string{berth.VarResume: "a_resume"},
+				ID: "t_" + rand.Text(), ServiceID: "jobs", Template: "job_match", Locale: berth.LocaleEN,
+				Tier: berth.TierPaid, Variables: map[string]string{"resume": "a_resume"},
 				TraceID: "trace", RequestID: "request",
 			},
 			UserID: "alice",
 			Steps: []berth.Step{
-				step(berth.StepOCR, berth.ModeVision), step(berth.StepSummary, berth.ModeBatch),
-				step(berth.StepMatch, berth.ModeStream),
+				step("ocr", berth.ModeVision), step("summary", berth.ModeBatch),
+				step("match", berth.ModeStream),
 			},
 			RequestHash: "hash",
 		},
@@ -96,7 +101,7 @@ func result(t berth.Task, step int, fence int64, text string) StepResult {
 
 func begin(tb testing.TB, l *Ledger, t berth.Task, step int) Attempt {
 	tb.Helper()
-	a, err := l.BeginAttempt(context.Background(), t.Ref(), step, t.Steps[step].PendingStatus())
+	a, err := l.BeginAttempt(context.Background(), t.Ref(), step, t.Steps[step].Status)
 	require.NoError(tb, err)
 	return a
 }
@@ -105,7 +110,7 @@ func begin(tb testing.TB, l *Ledger, t berth.Task, step int) Attempt {
 func startCall(tb testing.TB, l *Ledger, t berth.Task, step int, fence int64) {
 	tb.Helper()
 	require.NoError(tb, l.StartCall(context.Background(), CallStart{
-		TaskRef: t.Ref(), Step: step, Fence: fence, Status: t.Steps[step].PendingStatus(), Provider: "local",
+		TaskRef: t.Ref(), Step: step, Fence: fence, Status: t.Steps[step].Status, Provider: "local",
 	}))
 }
 

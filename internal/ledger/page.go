@@ -66,9 +66,12 @@ func pageBehind(cursor string, limit int, position ...any) *page {
 }
 
 // add appends a condition, which ends where its argument follows.
-func (p *page) add(condition string, value any) {
+func (p *page) add(condition string, value any) { p.addAs(condition+" $%d", value) }
+
+// addAs is add for a condition that has the number of its argument in the place of %d.
+func (p *page) addAs(condition string, value any) {
 	p.args = append(p.args, value)
-	fmt.Fprintf(&p.where, "%s $%d AND ", condition, len(p.args))
+	fmt.Fprintf(&p.where, condition+" AND ", len(p.args))
 }
 
 // text is add for a text; an empty one matches all rows.

@@ -39,13 +39,13 @@ func TestOpen_ThroughPooler_ProcessesMigrateAndWork(t *testing.T) { // FI4
 				task := chain()
 				task, _, err := l.CreateTask(context.Background(), task)
 				if err == nil {
-					_, err = l.BeginAttempt(context.Background(), task.Ref(), 0, berth.TaskOCRPending)
+					_, err = l.BeginAttempt(context.Background(), task.Ref(), 0, "OCR_PENDING")
 				}
 				if err == nil {
 					var resume berth.Asset
 					resume, err = l.PutAsset(context.Background(), berth.Asset{UserID: "alice", Kind: berth.AssetText, MediaType: "text/plain", Content: []byte("A cook of ten years.")})
 					if err == nil {
-						err = l.ClaimAssets(context.Background(), "alice", map[string]string{berth.VarResume: resume.ID})
+						err = l.ClaimAssets(context.Background(), "alice", map[string]string{"resume": resume.ID}, evidence)
 					}
 				}
 				if err == nil {

@@ -85,7 +85,7 @@ func TestRestoreTask_RowLost_ChargedOnceWithItsFence(t *testing.T) { // B4
 		credits, err := l.Credits(t.Context(), "alice")
 		require.NoError(t, err)
 		require.EqualValues(t, 6, credits)
-		a, err := l.BeginAttempt(t.Context(), task.Ref(), 0, berth.TaskOCRPending)
+		a, err := l.BeginAttempt(t.Context(), task.Ref(), 0, "OCR_PENDING")
 		require.NoError(t, err)
 		require.EqualValues(t, 8, a.Fence)
 	})

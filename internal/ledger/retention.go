@@ -50,6 +50,7 @@ func (l *Ledger) Expiries() []Expiry {
 		{"keys of conferences", false, l.deleting("delete conference keys", deleteConferenceKeys)},
 		{"epochs", false, l.deleting("delete epochs", deleteEpochs)},
 		{"sessions", false, l.deleting("delete sessions", deleteSessions)},
+		{"template versions", false, l.deleting("delete template versions", deleteTemplateVersions)},
 		{"idempotency keys", false, l.deleting("delete idempotency keys", deleteKeys)},
 		{"usage rows", false, l.deleting("delete usage rows", deleteUsage)},
 		{"audit rows", false, l.deleting("delete audit rows", deleteAudit)},

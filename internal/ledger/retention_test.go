@@ -44,8 +44,8 @@ func TestEraseTask_SharedAsset_ErasedWithItsLastTask(t *testing.T) { // B11
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		resume, posting := put(t, l, "alice", "I know Kubernetes"), put(t, l, "alice", "posting")
-		one := lived(t, l, chain(), map[string]string{berth.VarResume: resume.ID, berth.VarJobText: posting.ID})
-		two := lived(t, l, chain(), map[string]string{berth.VarResume: resume.ID})
+		one := lived(t, l, chain(), map[string]string{"resume": resume.ID, "jobText": posting.ID})
+		two := lived(t, l, chain(), map[string]string{"resume": resume.ID})
 		require.NoError(t, l.EraseTask(ctx, one.Ref()))
 		requireErased(t, l, "alice", posting.ID)
 		requireErased(t, l, "alice", one.ResultAssetID)
@@ -78,7 +78,7 @@ func TestEraseTask_SharedAsset_ErasedWithItsLastTask(t *testing.T) { // B11
 		back, err := l.GetAsset(ctx, "alice", resume.ID)
 		require.NoError(t, err, "content can be stored again")
 		require.Equal(t, "I know Kubernetes", string(back.Content))
-		require.NoError(t, l.ClaimAssets(ctx, "alice", map[string]string{berth.VarResume: stored.ID}))
+		require.NoError(t, l.ClaimAssets(ctx, "alice", map[string]string{"resume": stored.ID}, evidence))
 		found, err = l.SearchPassages(ctx, "alice", "Kubernetes", 5)
 		require.NoError(t, err)
 		require.Len(t, found, 1)
@@ -90,7 +90,7 @@ func TestErase_TaskRuns_Conflict(t *testing.T) { // B11
 		ctx := t.Context()
 		resume := put(t, l, "alice", "resume")
 		task := chain()
-		task.Variables = map[string]string{berth.VarResume: resume.ID, berth.VarNotes: resume.ID}
+		task.Variables = map[string]string{"resume": resume.ID, "notes": resume.ID}
 		task = create(t, l, task)
 		a := begin(t, l, task, 0)
 		out, err := l.FinishStep(ctx, result(task, 0, a.Fence, "output"))
@@ -151,12 +151,12 @@ func TestExpiries_EachAge_RemovesOnlyWhatExpired(t *testing.T) { // B11, T18
 		grant(t, l, "alice", 10)
 		grant(t, l, "bob", 1)
 		resume, old, upload := put(t, l, "alice", "resume"), put(t, l, "alice", "of a deleted task"), put(t, l, "alice", "upload")
-		require.NoError(t, l.ClaimAssets(ctx, "alice", map[string]string{berth.VarResume: resume.ID, berth.VarNotes: old.ID}))
+		require.NoError(t, l.ClaimAssets(ctx, "alice", map[string]string{"resume": resume.ID, "notes": old.ID}, evidence))
 		done := priced("alice", 2)
 		done.Key = "k"
-		done = lived(t, l, done, map[string]string{berth.VarResume: resume.ID})
+		done = lived(t, l, done, map[string]string{"resume": resume.ID})
 		open := priced("alice", 3)
-		open.Variables = map[string]string{berth.VarResume: resume.ID}
+		open.Variables = map[string]string{"resume": resume.ID}
 		open = create(t, l, open)
 		require.EqualValues(t, 5, balance(t, l, "alice"))
 		past, future := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)

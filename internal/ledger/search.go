@@ -47,7 +47,7 @@ const (
 		FROM passages WHERE terms @@ CAST($1 AS tsquery) AND user_id = $2 ORDER BY score DESC, id ` + limitThree
 )
 
-// SearchPassages returns the passages of the user's résumés, as ClaimAssets received them, that have most in common with the query, the best first. The query
+// SearchPassages returns the passages of the user's evidence, as ClaimAssets received it, that have most in common with the query, the best first. The query
 // is plain text of any length without syntax. limit is at most 50.
 func (l *Ledger) SearchPassages(ctx context.Context, userID, query string, limit int) ([]Passage, error) {
 	wanted := queryTerms(query)

@@ -88,7 +88,7 @@ func putText(t *testing.T, l *Ledger, user, text string) string {
 	t.Helper()
 	a, err := l.PutAsset(t.Context(), berth.Asset{UserID: user, Kind: berth.AssetText, Content: []byte(text)})
 	require.NoError(t, err)
-	require.NoError(t, l.ClaimAssets(t.Context(), user, map[string]string{berth.VarResume: a.ID}))
+	require.NoError(t, l.ClaimAssets(t.Context(), user, map[string]string{"resume": a.ID}, evidence))
 	return a.ID
 }
 
@@ -151,7 +151,7 @@ func TestSearchPassages_RandomQuery_NoError(t *testing.T) {
 				UserID: "fuzz", Kind: berth.AssetText, Content: []byte(rapid.String().Draw(rt, "text")),
 			})
 			require.NoError(rt, err)
-			require.NoError(rt, l.ClaimAssets(t.Context(), "fuzz", map[string]string{berth.VarResume: a.ID}))
+			require.NoError(rt, l.ClaimAssets(t.Context(), "fuzz", map[string]string{"resume": a.ID}, evidence))
 		})
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"math"
+	"strconv"
 	"time"
 
 	"berth"
@@ -15,6 +16,7 @@ var taskColumns = columns[berth.Task]{
 	{"user_id", func(t *berth.Task) any { return &t.UserID }},
 	{"service_id", func(t *berth.Task) any { return &t.ServiceID }},
 	{"template", func(t *berth.Task) any { return &t.Template }},
+	{"template_version", func(t *berth.Task) any { return &t.TemplateVersion }},
 	{"locale", func(t *berth.Task) any { return &t.Locale }},
 	{"tier", func(t *berth.Task) any { return &t.Tier }},
 	{"status", func(t *berth.Task) any { return &t.Status }},
@@ -22,6 +24,8 @@ var taskColumns = columns[berth.Task]{
 	{"step_index", func(t *berth.Task) any { return &t.StepIndex }},
 	{"variables", func(t *berth.Task) any { return storedJSON{&t.Variables} }},
 	{"price", func(t *berth.Task) any { return &t.Price }},
+	{"title", func(t *berth.Task) any { return &t.Title }},
+	{"title_asset", func(t *berth.Task) any { return &t.TitleAsset }},
 	{"request_hash", func(t *berth.Task) any { return &t.RequestHash }},
 	{"fence", func(t *berth.Task) any { return &t.Fence }},
 	{"result_asset_id", func(t *berth.Task) any { return storedReference{&t.ResultAssetID} }},
@@ -41,7 +45,8 @@ var taskColumns = columns[berth.Task]{
 	{"erased_at", func(t *berth.Task) any { return storedTime{&t.ContentErasedAt} }},
 }
 
-var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}, [2]string{"called_step", "-1"}) +
+var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}, [2]string{"called_step", "-1"},
+	[2]string{"title_key", "$" + strconv.Itoa(len(taskColumns)+1)}) +
 	` ON CONFLICT (user_id, id) DO NOTHING RETURNING ` + taskColumns.names("")
 
 // CreateTask stores an accepted task with its charge, its idempotency key and its audit row, in one transaction. When the
@@ -57,7 +62,11 @@ func (l *Ledger) createTask(ctx context.Context, t berth.Task, fence int64) (tas
 	}
 	t.Fence = fence
 	err = l.inTx(ctx, "create task", func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, insertTask, taskColumns.values(&t)...)
+		var err error
+		if t.Title, err = titleOf(ctx, tx, t); err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, insertTask, append(taskColumns.values(&t), titleKey(t.Title))...)
 		inserted, err := collect("insert task", rows, err, taskColumns.fields)
 		if err != nil {
 			return err
@@ -149,12 +158,21 @@ type TaskQuery struct {
 	UserID   string
 	Status   berth.TaskStatus
 	Template berth.Template
+	Service  string
+	Open     bool // that have not ended
+	// Title has words that occur in the title in this order, whatever their case. It needs a UserID: the index has the titles of a user.
+	Title    string
 	From, To time.Time // of the acceptance
 }
 
-var selectTasks = `SELECT ` + taskColumns.names("") + ` FROM tasks WHERE `
+// The page is found in an index that has all columns of the filters, then its rows are read: SQLite keeps the order of a cross join.
+var selectTasks = `SELECT ` + taskColumns.names("t.") + ` FROM (SELECT user_id, id FROM tasks WHERE `
 
-const pageOfTasks = `(created_at, id, user_id) < ($1, $2, $3) ORDER BY created_at DESC, id DESC, user_id DESC LIMIT $4`
+const (
+	withTitle   = `title_key LIKE $%d ESCAPE '\'`
+	pageOfTasks = `(created_at, id, user_id) < ($1, $2, $3) ORDER BY created_at DESC, id DESC, user_id DESC LIMIT CAST($4 AS BIGINT)) AS page
+	CROSS JOIN tasks t WHERE t.user_id = page.user_id AND t.id = page.id ORDER BY t.created_at DESC, t.id DESC, t.user_id DESC`
+)
 
 // ListTasks returns a page of tasks, the newest first, and the cursor of the next page, empty after
 // the last. limit is at most 200; CodeInvalid for an invalid cursor.
@@ -164,6 +182,13 @@ func (l *Ledger) ListTasks(ctx context.Context, q TaskQuery, cursor string, limi
 	p.text("user_id", q.UserID)
 	p.text("status", string(q.Status))
 	p.text("template", string(q.Template))
+	p.text("service_id", q.Service)
+	if q.Open {
+		p.where.WriteString("ended_at = 0 AND ")
+	}
+	if q.Title != "" {
+		p.addAs(withTitle, titlePattern(plain(q.Title)))
+	}
 	p.between(q.From, q.To)
 	return listPage(ctx, l, p, "list tasks", taskColumns.fields, selectTasks, pageOfTasks, func(t berth.Task) []any {
 		return []any{millis(t.CreatedAt), t.ID, t.UserID}

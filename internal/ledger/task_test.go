@@ -149,7 +149,7 @@ func TestListTasks_EachFilter_Matches(t *testing.T) {
 		task := chain()
 		task.ID = "t_1"
 		create(t, l, task)
-		task.ID, task.Template, task.CreatedAt = "t_2", berth.TemplateJobSummary, task.CreatedAt.Add(-time.Hour)
+		task.ID, task.Template, task.ServiceID, task.CreatedAt = "t_2", "job_summary", "mail", task.CreatedAt.Add(-time.Hour)
 		create(t, l, task)
 		_, _, err := l.FinishTask(t.Context(), End{TaskRef: ref("t_2"), Status: berth.TaskCancelled, Code: berth.CodeCancelled})
 		require.NoError(t, err)
@@ -160,10 +160,13 @@ func TestListTasks_EachFilter_Matches(t *testing.T) {
 		}{
 			"all":           {TaskQuery{}, []string{"t_1", "t_2"}},
 			"of a status":   {TaskQuery{Status: berth.TaskCancelled}, []string{"t_2"}},
-			"of a template": {TaskQuery{Template: berth.TemplateJobMatch}, []string{"t_1"}},
+			"of a template": {TaskQuery{Template: "job_match"}, []string{"t_1"}},
+			"open":          {TaskQuery{Open: true}, []string{"t_1"}},
+			"of a service":  {TaskQuery{Service: "mail"}, []string{"t_2"}},
+			"of no service": {TaskQuery{Service: "mai"}, nil},
 			"since a time":  {TaskQuery{From: half}, []string{"t_1"}},
 			"before a time": {TaskQuery{To: half}, []string{"t_2"}},
-			"all together":  {TaskQuery{Status: berth.TaskCancelled, Template: berth.TemplateJobMatch, From: half.Add(-time.Hour), To: half}, nil},
+			"all together":  {TaskQuery{Status: berth.TaskCancelled, Template: "job_match", From: half.Add(-time.Hour), To: half}, nil},
 		} {
 			c.q.UserID = "alice"
 			var got []string

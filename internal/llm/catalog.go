@@ -5,8 +5,10 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"berth"
+	"berth/internal/template"
 )
 
 // LocalProvider is the provider name of answers of the local model simulator. Users see it.
@@ -98,40 +100,44 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	return c, nil
 }
 
-// Plan returns the chain of model calls of a template, with queue and model fixed by tier; nil for a template that cannot
-// be submitted.
-func (c *Catalog) Plan(t berth.Template, tier berth.Tier, hasImage bool) []berth.Step {
+// Plan returns the model calls of a task with these variables, with queue and model fixed by tier. Its error has berth.CodeUnavailable if
+// the routing file has no model for a step.
+func (c *Catalog) Plan(t *template.Template, tier berth.Tier, given map[string]berth.VariableKind) ([]berth.Step, error) {
 	var steps []berth.Step
-	for _, s := range t.Spec().Steps(hasImage) {
-		r := c.cfg.Routes[s.Template]
-		model := r.Free
-		if tier == berth.TierPaid {
-			model = r.Paid
+	for _, s := range t.Plan(given) {
+		model, _, err := c.modelOf(t.Name, s, tier)
+		if err != nil {
+			return nil, err
 		}
 		steps = append(steps, berth.Step{
-			Name: s.Name, Template: s.Template, Mode: r.Mode, Queue: berth.QueueFor(tier, r.Mode), Model: model,
+			Name: berth.StepName(s.ID), Mode: s.Mode, Queue: berth.QueueFor(tier, s.Mode), Model: model, Status: s.Status, Timeout: time.Duration(s.Timeout),
 		})
 	}
-	return steps
+	return steps, nil
 }
 
 // Price returns what a task of a template costs in credits, 0 in the free tier.
-func (c *Catalog) Price(t berth.Template, tier berth.Tier) int64 {
+func (c *Catalog) Price(t *template.Template, tier berth.Tier) int64 {
 	if tier != berth.TierPaid {
 		return 0
 	}
-	if credits := c.cfg.Routes[t].Credits; credits != nil {
+	if credits := c.cfg.Routes[string(t.Name)].Credits; credits != nil {
 		return *credits
 	}
-	return DefaultCredits
+	return t.Credits
 }
 
-// TaskQueues returns all Temporal task queues that a plan can use, sorted.
-func (c *Catalog) TaskQueues() []string {
+// TaskQueues returns the Temporal task queues of all steps of templates, sorted.
+func (c *Catalog) TaskQueues(templates []*template.Template) []string {
 	set := map[string]bool{}
-	for _, r := range c.cfg.Routes {
-		set[berth.TaskQueue(berth.QueueFor(berth.TierPaid, r.Mode), r.Paid)] = true
-		set[berth.TaskQueue(berth.QueueFor(berth.TierFree, r.Mode), r.Free)] = true
+	for _, t := range templates {
+		for _, s := range t.Steps {
+			for _, tier := range tiers {
+				if model, _, err := c.modelOf(t.Name, s.Plan(), tier); err == nil {
+					set[berth.TaskQueue(berth.QueueFor(tier, s.Mode), model)] = true
+				}
+			}
+		}
 	}
 	return slices.Sorted(maps.Keys(set))
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/tidwall/gjson"
 
 	"berth"
+	"berth/internal/template"
+	"berth/internal/testtemplate"
 )
 
 func builtin(t *testing.T, s Settings) *Catalog {
@@ -35,28 +37,30 @@ func TestPlan_EachTemplateAndTier_MatchesRoutingTable(t *testing.T) {
 		paidQueue  berth.Queue
 		freeQueue  berth.Queue
 	}{
-		{berth.TemplateResumeSummary, chat, flash, "q_paid_batch", "q_free_batch"},
-		{berth.TemplateDetailedResumeSummary, reasoner, flash, "q_paid_batch", "q_free_batch"},
-		{berth.TemplateJobSummary, chat, flash, "q_paid_batch", "q_free_batch"},
-		{berth.TemplateJobMatch, reasoner, flash, "q_paid_stream", "q_free_stream"},
-		{berth.TemplateInterviewPrep, chat, flash, "q_paid_stream", "q_free_stream"},
-		{berth.TemplateResumeCustomize, chat, flash, "q_paid_batch", "q_free_batch"},
+		{"resume_summary", chat, flash, "q_paid_batch", "q_free_batch"},
+		{"detailed_resume_summary", reasoner, flash, "q_paid_batch", "q_free_batch"},
+		{"job_summary", chat, flash, "q_paid_batch", "q_free_batch"},
+		{"job_match", reasoner, flash, "q_paid_stream", "q_free_stream"},
+		{"interview_prep", chat, flash, "q_paid_stream", "q_free_stream"},
+		{"resume_customize", chat, flash, "q_paid_batch", "q_free_batch"},
 	} {
 		for tier, want := range map[berth.Tier]struct {
 			model string
 			queue berth.Queue
 		}{berth.TierPaid: {row.paid, row.paidQueue}, berth.TierFree: {row.free, row.freeQueue}} {
-			steps := c.Plan(row.template, tier, false)
+			one := testtemplate.Find(t, row.template)
+			steps, err := c.Plan(one, tier, nil)
+			require.NoError(t, err)
 			last := steps[len(steps)-1]
-			require.Equal(t, row.template, last.Template)
 			require.Equal(t, want.model, last.Model, "%s %s", row.template, tier)
 			require.Equal(t, want.queue, last.Queue, "%s %s", row.template, tier)
 
-			withImage := c.Plan(row.template, tier, true)
+			withImage, err := c.Plan(one, tier, map[string]berth.VariableKind{"image": berth.KindImageAsset})
+			require.NoError(t, err)
 			require.Equal(t, steps, withImage[1:], "after the image the chain is the same")
 			require.Equal(t, berth.Step{
-				Name: berth.StepOCR, Template: berth.TemplateJobVision, Mode: berth.ModeVision,
-				Queue: berth.QueueFor(tier, berth.ModeVision), Model: "glm-4.1v-thinking-flash",
+				Name: "ocr", Mode: berth.ModeVision,
+				Queue: berth.QueueFor(tier, berth.ModeVision), Model: "glm-4.1v-thinking-flash", Status: "OCR_PENDING",
 			}, withImage[0])
 		}
 	}
@@ -64,18 +68,12 @@ func TestPlan_EachTemplateAndTier_MatchesRoutingTable(t *testing.T) {
 
 func TestPlan_JobMatch_SummaryFirst(t *testing.T) {
 	t.Parallel()
-	steps := builtin(t, Settings{}).Plan(berth.TemplateJobMatch, berth.TierPaid, false)
+	steps, err := builtin(t, Settings{}).Plan(testtemplate.Find(t, "job_match"), berth.TierPaid, nil)
+	require.NoError(t, err)
 	require.Equal(t, []berth.Step{
-		{Name: "summary", Template: "job_summary", Mode: "batch", Queue: "q_paid_batch", Model: "deepseek-chat"},
-		{Name: "match", Template: "job_match", Mode: "stream", Queue: "q_paid_stream", Model: "deepseek-reasoner"},
+		{Name: "summary", Mode: "batch", Queue: "q_paid_batch", Model: "deepseek-chat", Status: "SUMMARY_PENDING"},
+		{Name: "match", Mode: "stream", Queue: "q_paid_stream", Model: "deepseek-reasoner", Status: "MATCH_PENDING"},
 	}, steps)
-}
-
-func TestPlan_TemplateNotSubmittable_Empty(t *testing.T) {
-	t.Parallel()
-	c := builtin(t, Settings{})
-	require.Empty(t, c.Plan("horoscope", berth.TierPaid, false))
-	require.Empty(t, c.Plan(berth.TemplateJobVision, berth.TierPaid, true))
 }
 
 func TestTaskQueues_BuiltInFile_OnePerQueueAndModel(t *testing.T) {
@@ -84,7 +82,7 @@ func TestTaskQueues_BuiltInFile_OnePerQueueAndModel(t *testing.T) {
 		"q_free_batch.glm-4.5-flash", "q_free_stream.glm-4.5-flash", "q_free_vision.glm-4.1v-thinking-flash",
 		"q_paid_batch.deepseek-chat", "q_paid_batch.deepseek-reasoner",
 		"q_paid_stream.deepseek-chat", "q_paid_stream.deepseek-reasoner", "q_paid_vision.glm-4.1v-thinking-flash",
-	}, builtin(t, Settings{}).TaskQueues())
+	}, builtin(t, Settings{}).TaskQueues(testtemplate.All()))
 }
 
 func TestModels_BuiltInFile_DefaultsAndPrices(t *testing.T) {
@@ -225,13 +223,13 @@ func TestLoadConfig_InvalidValue_PathNamed(t *testing.T) {
 		{"keySetting: DEEPSEEK_API_KEY", "maxTokensField: tokens", "providers.deepseek.maxTokensField"},
 		{"baseURL: https://api.deepseek.com", "keyOptional: true", "providers.deepseek (line @keyOptional: true\n@): missing property 'baseURL'"},
 		{"  deepseek-chat:", "  deepseek/chat:", "'deepseek/chat' does not match pattern"},
-		{"job_summary: {mode: batch, paid: deepseek-chat", "job_summary: {mode: batch, paid: gpt", `routes.job_summary.paid (line @paid: gpt@): no model "gpt"`},
-		{"job_summary: {mode: batch, paid: deepseek-chat, free: glm-4.5-flash, credits: 1", "job_summary: {mode: batch, paid: deepseek-chat, free: glm-4.5-flash, credits: -1", "routes.job_summary.credits"},
-		{"free: glm-4.1v-thinking-flash", "free: glm-4.1v-thinking-flash, credits: 1", "routes.job_vision.credits (line @job_vision: {@): job_vision is only a step"},
-		{"job_summary: {mode: batch", "job_summary: {mode: stream", "routes.job_summary.mode"},
-		{"job_summary: {mode: batch", "job_summary: {mode: fast", "routes.job_summary.mode"},
-		{"  job_summary:", "  job_digest:", "routes.job_digest"},
-		{"  job_summary:", "  job_digest:", "routes.job_summary (line @  resume_summary: {@): missing"},
+		{"default: {paid: deepseek-chat", "default: {paid: gpt", `routes.default.paid (line @paid: gpt@): no model "gpt"`},
+		{"default: {paid: deepseek-chat", "triage.facts: {paid: gpt", `routes.triage.facts.paid (line @paid: gpt@): no model "gpt"`},
+		{"default: {paid: deepseek-chat", "triage: {credits: -1, paid: deepseek-chat", "routes.triage.credits"},
+		{"default: {paid: deepseek-chat", "default: {credits: 1, paid: deepseek-chat", "routes.default.credits (line @default: {credits@): only a template has a price"},
+		{"default: {paid: deepseek-chat", "triage.facts: {credits: 1, paid: deepseek-chat", "only a template has a price"},
+		{"default: {paid: deepseek-chat", "default: {mode: batch, paid: deepseek-chat", "routes.default.mode (line @mode: batch@): unknown field"},
+		{"  default:", "  Triage:", "'Triage' does not match pattern"},
 		{"models:", "model:", "missing property 'models'"},
 		{"providers:\n", "providers: none\nx:\n", "providers (line @providers: none@): got string, want object"},
 	} {
@@ -284,7 +282,7 @@ func TestLoadConfig_FileOfAnEditor_ReadOrLineNamed(t *testing.T) {
 func TestLoadCatalog_InvalidFile_Rejected(t *testing.T) {
 	t.Parallel()
 	for name, src := range map[string]string{
-		"empty": "", "text": "hello", "list": "- a", "broken": "a: [", "two documents": "a: b\n---\nc: d\n", "alias": "providers: &x {}\nmodels: *x\nroutes: {}\n",
+		"empty": "", "text": "hello", "list": "- a", "broken": "a: [", "two documents": "a: b\n---\nc: d\n", "alias": "providers: {}\nmodels: *x\nroutes: {}\n",
 	} {
 		path := filepath.Join(t.TempDir(), "routing.yaml")
 		require.NoError(t, os.WriteFile(path, []byte(src), 0o600))
@@ -347,4 +345,66 @@ func TestDocs_RoutingFile_DescribedWithAValidExample(t *testing.T) { // FM5
 			return true
 		})
 	}
+}
+
+// G4, G8: who names the model of a step, and what is reported where the routing file lacks it.
+func TestRouting_RoutesAndTemplates_MostSpecificNamesTheModel(t *testing.T) {
+	t.Parallel()
+	one, err := template.Load("triage", map[string]string{
+		"template.yaml": "title: T\nvariables: [{name: photo, kind: image, required: true}]\nsteps:\n" +
+			"  - {id: read, into: text, models: eyes}\n  - {id: facts, into: facts, models: {paid: big}}\n  - {id: advice}\n",
+		"read.prompt": "{{media url=photo}}", "facts.prompt": "{{text}}", "advice.prompt": "{{facts}}",
+	})
+	require.NoError(t, err)
+	catalog := func(models []string, routes map[string]Route) *Catalog {
+		cfg := Config{Models: map[string]ModelConfig{}, Routes: routes}
+		for _, m := range models {
+			cfg.Models[m] = ModelConfig{}
+		}
+		c, err := NewCatalog(cfg, Settings{})
+		require.NoError(t, err)
+		return c
+	}
+	all := []string{"eyes", "big", "a", "b"}
+	for name, c := range map[string]struct {
+		models []string
+		routes map[string]Route
+		want   string // of the steps in the paid tier, then in the free tier
+		lacks  []string
+	}{
+		"named by the template": {all, map[string]Route{"default": {Paid: "a", Free: "b"}}, "eyes template, big template, a default; eyes template, b default, b default", nil},
+		"a step's own route":    {all, map[string]Route{"triage.facts": {Paid: "a"}, "triage": {Paid: "b", Free: "b"}}, "eyes template, a triage.facts, b triage; eyes template, b triage, b triage", nil},
+		"unknown models": {
+			[]string{"a"},
+			map[string]Route{"default": {Paid: "a", Free: "a"}, "vision": {Paid: "a", Free: "a"}},
+			"a vision, a default, a default; a vision, a default, a default",
+			[]string{
+				"step read uses a, because the routing file (BERTH_ROUTING_FILE) has no model eyes: add it to models, or a route triage.read",
+				"step facts uses a, because the routing file (BERTH_ROUTING_FILE) has no model big: add it to models, or a route triage.facts",
+			},
+		},
+		"nothing": {nil, nil, " ,  ,  ;  ,  ,  ", []string{
+			"step read has no model, because the routing file (BERTH_ROUTING_FILE) has no model eyes", "step facts has no model, because",
+			"step facts has no model in the free tier: add a route triage.facts", "step advice has no model in the paid tier: add a route triage.advice",
+			"step advice has no model in the free tier",
+		}},
+	} {
+		routed := catalog(c.models, c.routes)
+		byTier := map[berth.Tier][]string{}
+		for _, r := range routed.Routing(one) {
+			byTier[r.Tier] = append(byTier[r.Tier], r.Model+" "+r.By)
+		}
+		require.Equal(t, c.want, strings.Join(byTier[berth.TierPaid], ", ")+"; "+strings.Join(byTier[berth.TierFree], ", "), name)
+		lacks := routed.Lacks(one)
+		require.Len(t, lacks, len(c.lacks), "%s: %v", name, lacks)
+		for i, want := range c.lacks {
+			require.Contains(t, strings.Join(lacks, "\n"), want, "%s %d", name, i)
+		}
+		_, err := routed.Plan(one, berth.TierPaid, map[string]berth.VariableKind{"photo": berth.KindImageAsset})
+		require.Equal(t, len(c.models) == 0, berth.CodeOf(err) == berth.CodeUnavailable, name)
+	}
+	unused := catalog(nil, map[string]Route{"default": {}, "vision": {}, "triage": {}, "triage.facts": {}, "triage.mood": {}, "poem": {}}).UnusedRoutes([]*template.Template{one})
+	require.Len(t, unused, 2)
+	require.Contains(t, unused[0], "routes.poem in the routing file (BERTH_ROUTING_FILE): no template poem")
+	require.Contains(t, unused[1], "template triage has no step mood")
 }

@@ -454,7 +454,7 @@ func TestStream_ReportedInput_TellsTruncatedPrompt(t *testing.T) { // FM5
 		"Russian, whole":          {strings.Repeat("Мы ищем опытного инженера ", 1000), 6000, false},
 	} {
 		call := ask(Timeouts{})
-		call.Messages = []Message{{Role: RoleUser, Text: row.prompt}}
+		call.Messages = []Message{TextMessage(RoleUser, row.prompt)}
 		p := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			send(w, content("text"), stopChunk, fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":7}}`, row.tokens), doneLine)
 		})

@@ -156,7 +156,7 @@ func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (R
 }
 
 func (call Call) within(m Model) Call {
-	if call.MaxTokens <= 0 {
+	if call.MaxTokens <= 0 || call.MaxTokens > m.MaxOutputTokens {
 		call.MaxTokens = m.MaxOutputTokens
 	}
 	if call.Timeouts.FirstByte <= 0 {

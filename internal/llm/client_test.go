@@ -62,7 +62,7 @@ func clientOf(t *testing.T, url string, log io.Writer) *Client {
 func ask(timeouts Timeouts) Call {
 	return Call{
 		Model:    "deepseek-chat",
-		Messages: []Message{{Role: RoleSystem, Text: "Be brief."}, {Role: RoleUser, Text: "Hello?"}},
+		Messages: []Message{TextMessage(RoleSystem, "Be brief."), TextMessage(RoleUser, "Hello?")},
 		Timeouts: timeouts,
 	}
 }
@@ -225,10 +225,9 @@ func TestStream_Image_SentAsPart(t *testing.T) {
 	require.NoError(t, err)
 	hc := NewHTTPClient()
 	t.Cleanup(hc.CloseIdleConnections)
-	msgs, err := Prompt(berth.TemplateJobVision, berth.LocaleZH, minimal(berth.TemplateJobVision))
-	require.NoError(t, err)
+	msgs := []Message{{Role: RoleUser, Parts: []Part{{ImageURL: "data:image/png;base64,cG5n"}, {Text: "请转录这张图片中的文字。"}}}}
 	res, err := NewClient(catalog, hc, slog.New(slog.DiscardHandler)).
-		Stream(t.Context(), Call{Model: "glm-4.1v-thinking-flash", Messages: msgs[1:]}, nil)
+		Stream(t.Context(), Call{Model: "glm-4.1v-thinking-flash", Messages: msgs}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "text", res.Text)
 	require.Equal(t, 16384, body.Max)

@@ -7,20 +7,30 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"berth"
+	"berth/internal/yamlfile"
 )
 
 //go:embed routing.yaml
 var builtinRouting []byte
 
-// Config is a routing file: providers, models, and the model that serves each template.
+// Config is a routing file: providers, models, and what it changes of the models and prices that templates name.
 type Config struct {
 	Providers map[string]ProviderConfig `yaml:"providers"`
 	Models    map[string]ModelConfig    `yaml:"models"`
-	Routes    map[berth.Template]Route  `yaml:"routes"`
+	// Routes are those of templates (NAME), of single steps (NAME.STEP), and of all others (default, and vision for steps that show an
+	// image).
+	Routes map[string]Route `yaml:"routes"`
 }
+
+// The routes of steps that have none.
+const (
+	defaultRoute = "default"
+	visionRoute  = "vision"
+)
 
 // ProviderConfig is one server of the OpenAI chat-completions protocol.
 type ProviderConfig struct {
@@ -71,14 +81,20 @@ type Price struct {
 	Output      float64  `yaml:"output"`
 }
 
-// Route names the model that serves a template, by tier.
+// Route has the models of steps, by tier.
 type Route struct {
-	Mode berth.Mode `yaml:"mode"`
-	Paid string     `yaml:"paid"`
-	Free string     `yaml:"free"`
-	// Credits is the price of a task of the template in the paid tier, DefaultCredits when it is not set. The free tier costs
+	Paid string `yaml:"paid"`
+	Free string `yaml:"free"`
+	// Credits is the price of a task of the template in the paid tier, that of the template when it is not set. The free tier costs
 	// nothing.
 	Credits *int64 `yaml:"credits"`
+}
+
+func (r Route) model(tier berth.Tier) string {
+	if tier == berth.TierPaid {
+		return r.Paid
+	}
+	return r.Free
 }
 
 // Defaults of a routing file.
@@ -87,7 +103,6 @@ const (
 	DefaultMaxOutputTokens = 8192
 	DefaultFirstByte       = 60 * time.Second
 	DefaultIdle            = 60 * time.Second
-	DefaultCredits         = 1
 )
 
 // Values of ProviderConfig.MaxTokensField.
@@ -118,7 +133,7 @@ func parseConfig(name string, src []byte) (Config, error) {
 	}
 	var c Config
 	if err := file.root.Decode(&c); err != nil {
-		return Config{}, unreadable(name, src, err)
+		return Config{}, fmt.Errorf("%s: %w", name, yamlfile.Unreadable(src, err))
 	}
 	c.setDefaults()
 	c.check(file)
@@ -140,7 +155,7 @@ func (c Config) setDefaults() {
 	}
 }
 
-// check reports what the schema cannot: names without a definition, modes that differ from their template's, and values
+// check reports what the schema cannot: names without a definition, and values
 // of their own grammar.
 func (c Config) check(file *routingFile) {
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
@@ -162,30 +177,18 @@ func (c Config) check(file *routingFile) {
 			}
 		}
 	}
-	for _, t := range slices.Sorted(maps.Keys(c.Routes)) {
-		c.checkRoute(file, t, c.Routes[t])
-	}
-	for _, t := range berth.StepTemplates() {
-		if _, ok := c.Routes[t]; !ok {
-			file.invalid([]string{"routes", string(t)}, "missing")
-		}
+	for _, name := range slices.Sorted(maps.Keys(c.Routes)) {
+		c.checkRoute(file, name, c.Routes[name])
 	}
 }
 
-func (c Config) checkRoute(file *routingFile, t berth.Template, r Route) {
-	switch mode := t.Spec().Mode; {
-	case mode == "":
-		file.invalid([]string{"routes", string(t)}, "unknown template")
-		return
-	case r.Mode != mode:
-		file.invalid([]string{"routes", string(t), "mode"}, "the mode of %s is %s", t, mode)
-	}
-	if r.Credits != nil && !t.Spec().Submittable() {
-		file.invalid([]string{"routes", string(t), "credits"}, "%s is only a step of other templates, which have the price", t)
+func (c Config) checkRoute(file *routingFile, name string, r Route) {
+	if template := !strings.Contains(name, ".") && name != defaultRoute && name != visionRoute; r.Credits != nil && !template {
+		file.invalid([]string{"routes", name, "credits"}, "only a template has a price")
 	}
 	for _, tier := range []struct{ name, model string }{{"paid", r.Paid}, {"free", r.Free}} {
-		if _, ok := c.Models[tier.model]; !ok {
-			file.invalid([]string{"routes", string(t), tier.name}, "no model %q under models", tier.model)
+		if _, ok := c.Models[tier.model]; !ok && tier.model != "" {
+			file.invalid([]string{"routes", name, tier.name}, "no model %q under models", tier.model)
 		}
 	}
 }

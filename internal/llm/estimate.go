@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"berth"
+	"berth/internal/template"
 )
 
 // promptTokens is the room for what a prompt contains besides the task's texts: instructions, schema and stored passages.
@@ -35,9 +36,11 @@ func tokens(s string) float64 {
 func estimate(asked []Message, answer string, thought float64) berth.Usage {
 	in := 0.0
 	for _, m := range asked {
-		in += tokens(m.Text)
-		if m.ImageURL != "" {
-			in += tokensPerImage
+		for _, p := range m.Parts {
+			in += tokens(p.Text)
+			if p.ImageURL != "" {
+				in += tokensPerImage
+			}
 		}
 	}
 	return berth.Usage{
@@ -64,7 +67,7 @@ func leastTokens(asked []Message) int64 {
 			least += math.Ceil(float64(word) / charactersPerToken)
 			word = 0
 		}
-		for _, r := range m.Text {
+		for _, r := range m.Text() {
 			switch {
 			case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai):
 				end()
@@ -89,7 +92,7 @@ func Cost(asked []Message) float64 {
 // CheckContext returns an error with berth.CodeTooLarge if the texts of a task exceed the context of the model of one of its
 // steps, as far as that can be estimated before the call. texts are the values of variables by name; the error names the
 // longest that the step reads.
-func (c *Catalog) CheckContext(steps []berth.Step, texts map[string]string) error {
+func (c *Catalog) CheckContext(t *template.Template, steps []berth.Step, texts map[string]string) error {
 	sizes := map[string]int{}
 	for name, text := range texts {
 		sizes[name] = int(math.Ceil(tokens(text)))
@@ -99,9 +102,10 @@ func (c *Catalog) CheckContext(steps []berth.Step, texts map[string]string) erro
 		if !ok || m.ContextTokens == 0 {
 			continue
 		}
+		reads, _ := t.Step(string(s.Name))
 		sum, longest := 0, ""
 		for _, name := range slices.Sorted(maps.Keys(sizes)) {
-			if !s.Template.Spec().Reads(name) {
+			if !slices.Contains(reads.Reads, name) {
 				continue
 			}
 			if sum += sizes[name]; longest == "" || sizes[name] > sizes[longest] {
@@ -112,7 +116,7 @@ func (c *Catalog) CheckContext(steps []berth.Step, texts map[string]string) erro
 		if longest != "" && sum > room {
 			err := berth.Errorf(berth.CodeTooLarge, "too long for the model %s: the texts of step %s have about %d tokens, %d of them here, and at most %d fit; shorten it",
 				s.Model, s.Name, sum, sizes[longest], room)
-			err.Field = field(longest)
+			err.Field = "variables." + longest
 			return err
 		}
 	}

@@ -93,31 +93,6 @@ func quoted(text string) (json.RawMessage, error) {
 	return bytes.TrimSpace(out.Bytes()), err
 }
 
-// outOfRange returns a number in a value that has no finite form of 64 bits; empty if there is none.
-func outOfRange(v any) string {
-	switch t := v.(type) {
-	case json.Number:
-		f, err := t.Float64()
-		digits, _, _ := strings.Cut(strings.ToLower(string(t)), "e")
-		if err != nil || f == 0 && strings.ContainsAny(digits, "123456789") {
-			return string(t)
-		}
-	case []any:
-		for _, item := range t {
-			if number := outOfRange(item); number != "" {
-				return number
-			}
-		}
-	case map[string]any:
-		for _, item := range t {
-			if number := outOfRange(item); number != "" {
-				return number
-			}
-		}
-	}
-	return ""
-}
-
 // unwrapped returns an answer that a model has written as a text in JSON.
 func unwrapped(answer []byte) []byte {
 	var text string

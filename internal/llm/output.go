@@ -9,10 +9,9 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"berth"
+	"berth/internal/schema"
 )
 
 const (
@@ -22,75 +21,10 @@ const (
 	maxCandidates = 64
 )
 
-type outputSchema struct {
-	raw      json.RawMessage
-	compiled *jsonschema.Schema
-}
-
-var schemas = compileSchemas()
-
-func compileSchemas() map[berth.Template]outputSchema {
-	all := map[berth.Template]outputSchema{}
-	for _, t := range berth.StepTemplates() {
-		if t.Spec().Mode != berth.ModeBatch {
-			continue
-		}
-		name := "prompts/" + string(t) + "/schema.json"
-		raw, err := promptFiles.ReadFile(name)
-		if err != nil {
-			panic(fmt.Sprintf("read embedded schema: %v", err)) // a batch template without a schema cannot work
-		}
-		all[t] = outputSchema{raw: bytes.TrimSpace(raw), compiled: mustCompile(name, raw)}
-	}
-	return all
-}
-
-// mustCompile compiles an embedded schema.
-func mustCompile(name string, raw []byte) *jsonschema.Schema {
-	s, err := CompileSchema(name, raw)
-	if err != nil {
-		panic(fmt.Sprintf("schema %s: %v", name, err))
-	}
-	return s
-}
-
-// CompileSchema compiles a JSON schema, of draft 2020-12 by default, which cannot refer to other files.
-func CompileSchema(name string, raw []byte) (*jsonschema.Schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
-	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.UseLoader(jsonschema.SchemeURLLoader{})
-	if err := c.AddResource(name, doc); err != nil {
-		return nil, err
-	}
-	return c.Compile(name)
-}
-
-// validate validates a value. The library panics at numbers that it cannot read, such as 1e1000001.
-func validate(s *jsonschema.Schema, v any) error {
-	if number := outOfRange(v); number != "" {
-		return fmt.Errorf("the number %s is out of range", shorten(number, 40))
-	}
-	return s.Validate(v)
-}
-
-// Schema returns the JSON schema (draft 2020-12) of a batch template's answer; false for other templates.
-func Schema(t berth.Template) (json.RawMessage, bool) {
-	s, ok := schemas[t]
-	return s.raw, ok
-}
-
 // ValidateOutput finds the JSON object in a model's answer, bare, in a code fence or with text around it, and validates it
-// against the template's schema. It returns the object without white space. Its error has berth.CodeInvalidOutput and
-// names the violations with their places, for RepairPrompt.
-func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
-	schema, ok := schemas[t]
-	if !ok {
-		return nil, berth.Errorf(berth.CodeInternal, "template %s has no schema", t)
-	}
+// against a schema. It returns the object without white space. Its error has berth.CodeInvalidOutput and names the violations
+// with their places, for RepairPrompt.
+func ValidateOutput(want *jsonschema.Schema, answer []byte) (json.RawMessage, error) {
 	found, parseErr := objects(unwrapped(answer))
 	var longest json.RawMessage
 	var misfit error
@@ -101,7 +35,7 @@ func ValidateOutput(t berth.Template, answer []byte) (json.RawMessage, error) {
 		}
 		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 		if err == nil {
-			err = validate(schema.compiled, v)
+			err = schema.Validate(want, v)
 		}
 		if err == nil {
 			return raw, nil
@@ -152,18 +86,15 @@ func objects(text []byte) (found []json.RawMessage, fault error) {
 	return found, fault
 }
 
-// english formats the messages of the schema library.
-var english = message.NewPrinter(language.English)
-
 // problems describes the violations of a schema, each with its place.
 func problems(err error) string {
 	var out []string
-	for _, p := range schemaProblems(err) {
+	for _, p := range schema.Problems(err) {
 		at := "at the top"
-		if len(p.path) > 0 {
-			at = "at /" + strings.Join(p.path, "/")
+		if len(p.Path) > 0 {
+			at = "at /" + strings.Join(p.Path, "/")
 		}
-		out = append(out, shorten(at+": "+p.message, 300))
+		out = append(out, shorten(at+": "+p.Message, 300))
 	}
 	if extra := len(out) - maxProblems; extra > 0 {
 		out = append(out[:maxProblems], fmt.Sprintf("and %d more", extra))

@@ -6,62 +6,58 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/internal/testtemplate"
 )
 
 var goodOutputs = map[berth.Template]string{
-	berth.TemplateJobSummary: `{"title":"Go engineer","company":null,"summary":"Builds services.","responsibilities":["build"],
+	"job_summary": `{"title":"Go engineer","company":null,"summary":"Builds services.","responsibilities":["build"],
 		"mustHave":["3 years of Go"],"niceToHave":[],"skills":["Go","Redis"]}`,
-	berth.TemplateResumeSummary: `{"headline":"Engineer","summary":"Five years.","yearsOfExperience":5.5,"skills":["Go"],
+	"resume_summary": `{"headline":"Engineer","summary":"Five years.","yearsOfExperience":5.5,"skills":["Go"],
 		"experience":[{"title":"Engineer","organisation":"Acme","period":null,"highlights":["cut costs by 30 %"]}],
 		"education":[{"institution":"TU"}],"languages":["German"]}`,
-	berth.TemplateDetailedResumeSummary: `{"headline":"Engineer","summary":"Five years.","skillGroups":[{"group":"backend","skills":["Go"]}],
+	"detailed_resume_summary": `{"headline":"Engineer","summary":"Five years.","skillGroups":[{"group":"backend","skills":["Go"]}],
 		"experience":[{"title":"Engineer","achievements":[{"what":"moved to Go","result":"30 % cheaper"}]}],
 		"projects":[{"name":"berth","description":"a dispatcher"}],"education":[],"strengths":["Go"],"gaps":[]}`,
-	berth.TemplateResumeCustomize: `{"headline":"Go engineer","summary":"…","skills":["Go"],
+	"resume_customize": `{"headline":"Go engineer","summary":"…","skills":["Go"],
 		"experience":[{"title":"Engineer","bullets":["built"]}],
 		"changes":[{"section":"skills","change":"Go first","reason":"asked for"}],"missing":["Kubernetes"]}`,
 }
 
-func TestSchema_EachBatchTemplate_OutputValidated(t *testing.T) {
-	t.Parallel()
-	for _, tm := range berth.StepTemplates() {
-		raw, ok := Schema(tm)
-		require.Equal(t, tm.Spec().Mode == berth.ModeBatch, ok, tm)
-		if !ok {
-			_, err := ValidateOutput(tm, []byte("{}"))
-			require.Error(t, err)
-			continue
-		}
-		require.Contains(t, string(raw), "draft/2020-12")
+// output returns the schema of the result of a built-in template.
+func output(t *testing.T, name berth.Template) *jsonschema.Schema {
+	t.Helper()
+	one := testtemplate.Find(t, name)
+	return one.Output(one.Steps[len(one.Steps)-1].ID)
+}
 
-		good := goodOutputs[tm]
-		out, err := ValidateOutput(tm, []byte(good))
-		require.NoError(t, err, tm)
+func TestValidateOutput_EachRequiredField_IsRequired(t *testing.T) {
+	t.Parallel()
+	for name, good := range goodOutputs {
+		out, err := ValidateOutput(output(t, name), []byte(good))
+		require.NoError(t, err, name)
 		require.JSONEq(t, good, string(out))
 		require.NotContains(t, string(out), "\n")
-
-		var schema struct{ Required []string }
-		require.NoError(t, json.Unmarshal(raw, &schema))
-		require.NotEmpty(t, schema.Required)
-		for _, name := range schema.Required {
+		require.NotEmpty(t, output(t, name).Required)
+		for _, field := range output(t, name).Required {
 			var object map[string]any
 			require.NoError(t, json.Unmarshal([]byte(good), &object))
-			delete(object, name)
+			delete(object, field)
 			without, err := json.Marshal(object)
 			require.NoError(t, err)
-			_, err = ValidateOutput(tm, without)
+			_, err = ValidateOutput(output(t, name), without)
 			require.Equal(t, berth.CodeInvalidOutput, berth.CodeOf(err))
-			require.ErrorContains(t, err, name)
+			require.ErrorContains(t, err, field)
 		}
 	}
 }
 
 func TestValidateOutput_TextAroundObject_ObjectFound(t *testing.T) {
 	t.Parallel()
-	good := goodOutputs[berth.TemplateJobSummary]
+	good := goodOutputs["job_summary"]
 	for name, answer := range map[string]string{
 		"fence":               "```json\n" + good + "\n```",
 		"fence without name":  "```\n" + good + "\n```\n",
@@ -71,7 +67,7 @@ func TestValidateOutput_TextAroundObject_ObjectFound(t *testing.T) {
 		"byte order mark":     "\ufeff" + good,
 		"two, the first fits": good + "\n" + good,
 	} {
-		out, err := ValidateOutput(berth.TemplateJobSummary, []byte(answer))
+		out, err := ValidateOutput(output(t, "job_summary"), []byte(answer))
 		require.NoError(t, err, name)
 		require.JSONEq(t, good, string(out), name)
 	}
@@ -79,7 +75,7 @@ func TestValidateOutput_TextAroundObject_ObjectFound(t *testing.T) {
 
 func TestValidateOutput_InvalidAnswer_ViolationNamed(t *testing.T) {
 	t.Parallel()
-	good := goodOutputs[berth.TemplateResumeSummary]
+	good := goodOutputs["resume_summary"]
 	swap := func(from, to string) string {
 		require.Contains(t, good, from)
 		return strings.Replace(good, from, to, 1)
@@ -95,7 +91,7 @@ func TestValidateOutput_InvalidAnswer_ViolationNamed(t *testing.T) {
 		"too much":       {swap(`"yearsOfExperience":5.5`, `"yearsOfExperience":500`), "at /yearsOfExperience: maximum"},
 		"braces only":    {strings.Repeat("{", 200_000), "no complete JSON object"},
 	} {
-		_, err := ValidateOutput(berth.TemplateResumeSummary, []byte(row.answer))
+		_, err := ValidateOutput(output(t, "resume_summary"), []byte(row.answer))
 		require.Equal(t, berth.CodeInvalidOutput, berth.CodeOf(err), name)
 		require.ErrorContains(t, err, row.want, name)
 		require.Less(t, len(err.Error()), 4000, name)
@@ -105,15 +101,15 @@ func TestValidateOutput_InvalidAnswer_ViolationNamed(t *testing.T) {
 func TestValidateOutput_ManyViolations_ListBounded(t *testing.T) {
 	t.Parallel()
 	items := strings.TrimSuffix(strings.Repeat("7,", 40), ",")
-	answer := strings.Replace(goodOutputs[berth.TemplateJobSummary], `["Go","Redis"]`, "["+items+"]", 1)
-	_, err := ValidateOutput(berth.TemplateJobSummary, []byte(answer))
+	answer := strings.Replace(goodOutputs["job_summary"], `["Go","Redis"]`, "["+items+"]", 1)
+	_, err := ValidateOutput(output(t, "job_summary"), []byte(answer))
 	require.ErrorContains(t, err, "and 28 more")
 }
 
 func TestValidateOutput_JSONAsModelsWriteIt_ObjectIsReadExactly(t *testing.T) { // FM2
 	t.Parallel()
 	answer := func(title string) string {
-		return strings.Replace(goodOutputs[berth.TemplateJobSummary], `"Go engineer"`, title, 1)
+		return strings.Replace(goodOutputs["job_summary"], `"Go engineer"`, title, 1)
 	}
 	titled := func(t *testing.T, title string) string {
 		out := &bytes.Buffer{}
@@ -141,7 +137,7 @@ func TestValidateOutput_JSONAsModelsWriteIt_ObjectIsReadExactly(t *testing.T) { 
 		"a key twice":                   {`{"title":7,` + answer(plain)[1:], plain},
 		"a key twice, escaped":          {`{"t\u0069tle":"x",` + answer(plain)[1:], plain},
 	} {
-		out, err := ValidateOutput(berth.TemplateJobSummary, []byte(c.answer))
+		out, err := ValidateOutput(output(t, "job_summary"), []byte(c.answer))
 		require.NoError(t, err, name)
 		require.Equal(t, titled(t, c.title), string(out), name)
 	}
@@ -155,18 +151,18 @@ func TestValidateOutput_JSONAsModelsWriteIt_ObjectIsReadExactly(t *testing.T) { 
 		"no end":           answer(plain)[:40] + " // ",
 		"an open comment":  "{ /* ",
 	} {
-		_, err := ValidateOutput(berth.TemplateJobSummary, []byte(answer))
+		_, err := ValidateOutput(output(t, "job_summary"), []byte(answer))
 		require.Equal(t, berth.CodeInvalidOutput, berth.CodeOf(err), name)
 	}
 	years := func(number string) string {
-		return strings.Replace(goodOutputs[berth.TemplateResumeSummary], "5.5", number, 1)
+		return strings.Replace(goodOutputs["resume_summary"], "5.5", number, 1)
 	}
 	for _, number := range []string{"1e400", "1e1000000001", "-1e1000000001", "12345678901234567890"} {
-		_, err := ValidateOutput(berth.TemplateResumeSummary, []byte(years(number)))
+		_, err := ValidateOutput(output(t, "resume_summary"), []byte(years(number)))
 		require.Equal(t, berth.CodeInvalidOutput, berth.CodeOf(err), number)
 	}
 	for _, number := range []string{"5.00000000000000000000000000001", "1e-400", "1e-1000000001", "5e0"} {
-		out, err := ValidateOutput(berth.TemplateResumeSummary, []byte(years(number)))
+		out, err := ValidateOutput(output(t, "resume_summary"), []byte(years(number)))
 		if err != nil {
 			require.Equal(t, berth.CodeInvalidOutput, berth.CodeOf(err), number)
 			continue
@@ -190,7 +186,7 @@ func TestUnusable_WrongFormat_ReasonWithoutAnswer(t *testing.T) { // FM4
 		`{"title":"x","summary":"s","responsibilities":"Anna; at /x: got a","mustHave":[],"niceToHave":[],"skills":[]}`:            "at /responsibilities: got string, want array",
 		`{"title":"x","Anna's; at /x":1,"summary":"s","responsibilities":[],"mustHave":[{"Anna":1}],"niceToHave":[],"skills":[1]}`: "at /mustHave/0: got object, want ",
 	} {
-		_, mismatch := ValidateOutput(berth.TemplateJobSummary, []byte(answer))
+		_, mismatch := ValidateOutput(output(t, "job_summary"), []byte(answer))
 		require.Error(t, mismatch, answer)
 		says := c.Unusable("deepseek-chat", CauseFormat, "", mismatch).Message
 		require.Contains(t, says, want, answer)

@@ -140,10 +140,15 @@ func (ep endpoint) encode(call Call) ([]byte, error) {
 }
 
 func (m Message) body() messageBody {
-	if m.ImageURL == "" {
-		return messageBody{Role: m.Role, Content: m.Text}
+	text := true
+	parts := make([]partBody, len(m.Parts))
+	for i, p := range m.Parts {
+		if parts[i] = (partBody{Type: "text", Text: p.Text}); p.ImageURL != "" {
+			parts[i], text = partBody{Type: "image_url", ImageURL: &imageURL{URL: p.ImageURL}}, false
+		}
 	}
-	return messageBody{Role: m.Role, Content: []partBody{
-		{Type: "image_url", ImageURL: &imageURL{URL: m.ImageURL}}, {Type: "text", Text: m.Text},
-	}}
+	if text { // not all servers accept parts
+		return messageBody{Role: m.Role, Content: m.Text()}
+	}
+	return messageBody{Role: m.Role, Content: parts}
 }

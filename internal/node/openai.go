@@ -93,8 +93,8 @@ func (o *OpenAI) Translate(ctx context.Context, in berth.JobInput) (berth.JobOut
 		return berth.JobOutput{}, nil
 	}
 	res, err := o.models.Stream(ctx, llm.Call{Model: ownModel, Messages: []llm.Message{
-		{Role: llm.RoleSystem, Text: fmt.Sprintf(instructions, languageName(in.SrcLang), languageName(in.TgtLang))},
-		{Role: llm.RoleUser, Text: in.Text},
+		llm.TextMessage(llm.RoleSystem, fmt.Sprintf(instructions, languageName(in.SrcLang), languageName(in.TgtLang))),
+		llm.TextMessage(llm.RoleUser, in.Text),
 	}}, nil)
 	switch {
 	case ctx.Err() != nil:

@@ -31,7 +31,7 @@ type Options struct {
 	Inspect func(ctx context.Context) (redisconn.Server, error)
 	// Queues are the task queues of the system. DescribeQueue returns the number of processes that poll one, and how much work
 	// waits in it.
-	Queues        []string
+	Queues        func() []string
 	DescribeQueue func(ctx context.Context, queue string) (pollers int, backlog int64, err error)
 	// Models are the names of the models, and Waiting returns how many tasks and calls wait for one.
 	Models      []string
@@ -135,7 +135,7 @@ func read[T any](ctx context.Context, s *Sampler, dependency, source string, get
 
 func (s *Sampler) readQueues(ctx context.Context) (map[string]queue, error) {
 	all := map[string]queue{}
-	for _, name := range s.opt.Queues {
+	for _, name := range s.opt.Queues() {
 		pollers, backlog, err := s.opt.DescribeQueue(ctx, name)
 		if err != nil {
 			return nil, err

@@ -51,7 +51,7 @@ func options(t *testing.T, process string, scripts *lua.Scripts) Options {
 		Inspect: func(context.Context) (redisconn.Server, error) {
 			return redisconn.Server{UsedMemory: 7, MaxMemory: 9}, nil
 		},
-		Queues:        []string{"tasks", "q_paid_stream.m"},
+		Queues:        func() []string { return []string{"tasks", "q_paid_stream.m"} },
 		DescribeQueue: func(_ context.Context, queue string) (int, int64, error) { return 2, int64(len(queue)), nil },
 		Models:        []string{"m"},
 		Waiting:       func(context.Context, string) (int, error) { return 6, nil },

@@ -59,6 +59,12 @@ func (s *state) place() (at place, ok bool) {
 	return place{c.Owner.NodeID, c.Owner.Incarnation, c.CopyStartedAt.UnixMilli()}, true
 }
 
+// admits reports whether a participant is to be connected at a place.
+func (s *state) admits(identity string, to place) bool {
+	at, ok := s.place()
+	return ok && at == to && !s.over() && !s.removed[identity]
+}
+
 // watch reads one conference again whenever it may have changed, for all of its connections in this process.
 type watch struct {
 	refs  int // guarded by conferences.mu

@@ -357,14 +357,24 @@ func put(t *testing.T, c *websocket.Conn, f frame) {
 	require.NoError(t, c.WriteMessage(kind, f.data))
 }
 
-// leaves reads the client's last message.
-func leaves(t *testing.T, c *websocket.Conn) leave {
+// dismissal reads a message that sends the client away.
+func dismissal(t *testing.T, c *websocket.Conn) leave {
 	t.Helper()
 	r := readResponse(next(t, c))
 	require.Equal(t, fieldLeave, r.field)
+	return r.leave
+}
+
+// leaves reads the client's last message, and does as a client does that is to connect again: it leaves.
+func leaves(t *testing.T, c *websocket.Conn) leave {
+	t.Helper()
+	l := dismissal(t, c)
+	if l.action != actionDisconnect {
+		put(t, c, leaveFrame(false, leave{actionDisconnect, reasonClient}))
+	}
 	_, _, err := c.ReadMessage()
 	require.Error(t, err, "the connection is closed after it")
-	return r.leave
+	return l
 }
 
 // unwatched waits until the proxy keeps no state of the conference: until then it does not read it again for the next connection.

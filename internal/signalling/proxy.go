@@ -90,6 +90,8 @@ type Proxy struct {
 	quiet       time.Duration // quietTimeout
 	stall       time.Duration // writeTimeout
 	drain       time.Duration // drainFor
+	joining     time.Duration // joinTimeout
+	again       time.Duration // leaveAgain
 
 	running     sync.WaitGroup  // requests and sessions
 	admit       chan struct{}   // received by each request; Run has counted it before
@@ -109,6 +111,7 @@ func New(o Options) *Proxy {
 	}
 	p := &Proxy{
 		opt: o, tokens: o.Tokens, log: o.Logger, units: newUnits(), quiet: quietTimeout, stall: writeTimeout, drain: drainFor,
+		joining: joinTimeout, again: leaveAgain,
 		admit:       make(chan struct{}),
 		conferences: newConferences(o.Ledger, o.Infos, o.Redis, o.Channel, o.Logger),
 		upgrader: websocket.Upgrader{
@@ -353,12 +356,12 @@ func (p *Proxy) connect(r *http.Request, w *watch, of identity.Participation, pa
 			var status errStatus
 			switch {
 			case err == nil:
-				s.watch, s.muted = w, muted
-				if err := p.check(w.now.Load(), of); err != nil { // removed since
-					_ = s.unit.Close()
-					return nil, err
+				if w.now.Load().admits(of.Identity, at) {
+					s.watch, s.muted = w, muted
+					return s, nil
 				}
-				return s, nil
+				_ = s.unit.Close() // the participant was removed, or the unit lost the conference, while it accepted the connection
+				continue
 			case errors.As(err, &status) && status == http.StatusBadRequest:
 				p.refused(refusedClient)
 				return nil, berth.Invalid("query", "the unit found the request invalid").With(err)
@@ -407,8 +410,8 @@ func (p *Proxy) muted(ctx context.Context, now *state, of identity.Participation
 	return slices.Clone(muted)
 }
 
-// dialWhile is dial for as long as the conference is at the place: a unit that does not respond is not waited for once there is
-// another one.
+// dialWhile is dial for as long as the conference is at the place: a unit that does not respond is not waited for once it has lost
+// the conference.
 func (p *Proxy) dialWhile(
 	ctx context.Context, w *watch, now *state, at place, of identity.Participation, path, query string, header http.Header,
 ) (*session, error) {
@@ -421,7 +424,7 @@ func (p *Proxy) dialWhile(
 				return
 			case <-s.next:
 			}
-			if next, ok := w.now.Load().place(); ok && next != at || w.now.Load().over() || w.now.Load().removed[of.Identity] {
+			if !w.now.Load().admits(of.Identity, at) {
 				cancel()
 				return
 			}
@@ -446,7 +449,7 @@ func (p *Proxy) dial(
 	if err != nil {
 		return nil, p.permanent(ctx, now.conf, t, of, err)
 	}
-	return &session{p: p, of: of, at: at, target: t, unit: conn, pongs: make(chan frame, 1), log: p.log}, nil
+	return &session{p: p, of: of, at: at, target: t, began: time.Now(), unit: conn, pongs: make(chan frame, 1), log: p.log}, nil
 }
 
 // permanent returns errFull or errUnitKey for a refusal that another attempt would get, too. LiveKit's response for a full room is
@@ -475,7 +478,7 @@ func (p *Proxy) turnAway(w http.ResponseWriter, r *http.Request, l leave) error 
 		return berth.Invalid("Upgrade", "must be a WebSocket connection").With(err)
 	}
 	s := session{p: p, client: c}
-	s.end(l)
+	s.end(l, nil)
 	return nil
 }
 

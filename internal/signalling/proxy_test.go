@@ -649,6 +649,7 @@ func TestProxy_UnitDoesNotRead_ClientResumes(t *testing.T) {
 		}
 	}()
 	require.Equal(t, leave{actionResume, reasonShutdown}, f.last(c))
+	require.NoError(t, c.Close())
 	<-ended
 	f.connectionsAre(0)
 }

@@ -33,6 +33,9 @@ const (
 	drainFor = 2 * time.Second
 	// probeFirst and probeMax are the pauses between probes of a unit whose connection has broken.
 	probeFirst, probeMax = 100 * time.Millisecond, 2 * time.Second
+	// joinTimeout is how long LiveKit's clients try to join, and leaveAgain the interval at which the request to connect again is repeated
+	// to one that may still be joining.
+	joinTimeout, leaveAgain = 15 * time.Second, 2 * time.Second
 )
 
 // lostReason is why the connection to a unit has ended.
@@ -51,6 +54,7 @@ type session struct {
 	of     identity.Participation
 	at     place
 	target target
+	began  time.Time // when the unit accepted the connection
 	watch  *watch
 	client *websocket.Conn
 	unit   *websocket.Conn
@@ -73,7 +77,7 @@ func (s *session) run(ctx context.Context) {
 	cancel()
 	_ = s.unit.Close()
 	if last != nil {
-		s.end(*last)
+		s.end(*last, gone)
 	}
 	_ = s.client.Close()
 	<-gone
@@ -128,14 +132,23 @@ func (s *session) wait(ctx context.Context, gone <-chan struct{}, lost chan lost
 
 // decide returns what the state of the conference demands of the client; nil when it stays connected.
 func (s *session) decide(now *state) *leave {
-	switch at, ok := now.place(); {
+	if l := s.ended(now); l != nil {
+		return l
+	}
+	if at, ok := now.place(); ok && at != s.at {
+		metrics.SignallingMoves.Add(context.Background(), 1, moved)
+		return &leave{actionReconnect, reasonMoved}
+	}
+	return nil
+}
+
+// ended returns why the client cannot continue; nil when it can.
+func (s *session) ended(now *state) *leave {
+	switch {
 	case now.removed[s.of.Identity]:
 		return &leave{actionDisconnect, reasonRemoved}
 	case now.known && (!now.found || now.conf.Status.Final()):
 		return &leave{actionDisconnect, reasonDeleted}
-	case ok && at != s.at:
-		metrics.SignallingMoves.Add(context.Background(), 1, moved)
-		return &leave{actionReconnect, reasonMoved}
 	}
 	return nil
 }
@@ -183,8 +196,8 @@ func (s *session) keepAlive() {
 	})
 }
 
-// fromClient forwards the client's messages until it is gone. Without a unit it answers pings, so that the client waits, and
-// discards everything else.
+// fromClient forwards the client's messages until it is gone. Without a unit it answers pings, so that the client waits, ends when the
+// client leaves, and discards everything else.
 func (s *session) fromClient() {
 	broken := false
 	for {
@@ -207,6 +220,9 @@ func (s *session) fromClient() {
 			}
 		}
 		if broken {
+			if readResponse(f).field == fieldLeave { // a request has the same field
+				return
+			}
 			if pong, ok := pongOf(f, time.Now()); ok {
 				select {
 				case s.pongs <- pong:
@@ -269,9 +285,21 @@ func (s *session) refresh(f frame, r response) (frame, error) {
 	return refreshFrame(f.text, token), nil
 }
 
-// end sends the last message and closes the connection. Only the caller writes to the client then.
-func (s *session) end(l leave) {
-	_ = s.write(s.client, leaveFrame(s.text.Load(), l)) // otherwise the client notices the closed connection
+// end sends the last message and closes the connection. Only the caller writes to the client then. To a client that may still be joining
+// the request to connect again is repeated until it is gone: LiveKit's client for Go ignores it, and the end of its connection, until its
+// media is connected, and would then not notice for 16 s that it is no longer in the conference.
+func (s *session) end(l leave, gone <-chan struct{}) {
+	again := time.Tick(s.p.again)
+	for s.write(s.client, leaveFrame(s.text.Load(), l)) == nil && l.action != actionDisconnect && time.Since(s.began) < s.p.joining {
+		select {
+		case <-gone:
+			return
+		case <-again:
+			if ended := s.ended(s.watch.now.Load()); ended != nil {
+				l = *ended
+			}
+		}
+	}
 	_ = s.client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 	_ = s.client.Close()
 }

@@ -32,6 +32,10 @@ const (
 	maxState = 6 << 10
 )
 
+// noSession is in the response of a LiveKit server that lists a participant and has no session of it. It lists some for good that left
+// while they joined.
+const noSession = "no response from servers"
+
 // AttributeRole is the attribute of participants that has their role.
 const AttributeRole = "berth.role"
 
@@ -227,12 +231,16 @@ func (u *units) remove(ctx context.Context, t target, room, identity string) err
 	if err != nil {
 		return fmt.Errorf("remove participant: %w", err)
 	}
-	status, _, err := u.call(ctx, t, http.MethodPost, "/twirp/livekit.RoomService/RemoveParticipant", token, body)
-	if err != nil {
-		return err
-	}
-	if status != http.StatusOK && status != http.StatusNotFound { // it is not in the room
-		return errStatus(status)
+	for range 2 { // a server that was suspended during the first call may not have found a session in time
+		status, response, err := u.call(ctx, t, http.MethodPost, "/twirp/livekit.RoomService/RemoveParticipant", token, body)
+		switch {
+		case err != nil:
+			return err
+		case status == http.StatusOK, status == http.StatusNotFound: // it is not in the room
+			return nil
+		case !bytes.Contains(response, []byte(noSession)):
+			return errStatus(status)
+		}
 	}
 	return nil
 }

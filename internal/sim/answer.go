@@ -1,70 +1,91 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"embed"
-	"encoding/json"
 	"fmt"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"text/template"
 
-	"berth"
-	"berth/internal/llm"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"berth/internal/ocr"
+	"berth/internal/schema"
 )
 
 // answer is the content of a response, and the reasoning that a reasoning model would send before it.
 type answer struct{ text, reasoning string }
 
-// source is what the simulator finds in a request. The answer files refer to its exported fields.
-type source struct {
-	zh       bool
-	posting  []line
-	Profile  []line // the résumé, with its detailed version
-	Subject  []line // what is to be described: the profile, else the posting, else the whole message
-	Head     [2]string
-	About    []string
-	Duties   []string
-	Required []string
-	Names    []string
-	Points   []point
-	Matched  []point // of the required points
-	Missing  []point // of the required points
-	Score    int     // the matched share of the required points in percent
-}
-
-// point is one thing that is looked for in the profile.
-type point struct {
-	berth.MatchPoint
-	Optional bool
-}
-
-func (p point) String() string { return p.Requirement }
-
-var taskLine = regexp.MustCompile(`(?m)^Task: (\w+)$`)
-
-// answerTo derives the answer from the request alone, so that equal requests get equal answers: the text of its images,
-// JSON if its template or response format asks for JSON, else Markdown.
+// answerTo derives the answer from the request alone, so that equal requests get equal answers: JSON if it asks for JSON,
+// the text of its images if it has some, else Markdown.
 func answerTo(ctx context.Context, req chatRequest, read ocr.Reader) (answer, error) {
-	system, user, images, _ := req.prompt()
-	s := readSource(system, user)
-	if len(images) > 0 {
-		text, err := readImages(ctx, images, read)
-		return answer{s.render("image", text), s.render("reasoning", s)}, err
+	seen, err := readImages(ctx, req.images(), read)
+	if err != nil {
+		return answer{}, err
 	}
-	task := append(taskLine.FindStringSubmatch(system), "", "")[1] // "" without such a line
-	if schema := findSchema(req, task); schema != nil {
-		text, err := s.fill(schema)
-		return answer{text, s.render("reasoning", s)}, err
+	return answerWith(req, seen, maxFollowUps)
+}
+
+const maxFollowUps = 3
+
+func answerWith(req chatRequest, seen string, followUps int) (answer, error) {
+	if followUps > 0 {
+		if ans, ok := again(req, seen, followUps-1); ok {
+			return ans, nil
+		}
 	}
-	if berth.Template(task).Spec().Name == "" || answers[s.zh].Lookup(task) == nil {
-		task = "other"
+	s := readSource(req, seen)
+	ans := answer{reasoning: s.reasoning()}
+	if wanted, formal := s.wants(req); wanted != nil {
+		text, err := s.fill(wanted, formal)
+		ans.text = text
+		return ans, err
 	}
-	return answer{s.render(task, s) + "\n", s.render("reasoning", s)}, nil
+	parts := s.outline()
+	switch {
+	case parts == nil && len(req.images()) > 0:
+		ans.text = s.render("image", seen)
+	case parts == nil:
+		ans.text = s.reply()
+	default:
+		ans.text = s.write(parts)
+	}
+	return ans, nil
+}
+
+// again returns the answer to a request that follows up on one whose answer it quotes: the rest of an answer that the
+// assistant's message begins, or the whole answer if the last of several user messages encloses its beginning.
+func again(req chatRequest, seen string, followUps int) (answer, bool) {
+	n := len(req.Messages)
+	if n < 2 {
+		return answer{}, false
+	}
+	last, before := req.Messages[n-1], req.Messages[n-2]
+	base := req
+	switch {
+	case last.Role != "user":
+		return answer{}, false
+	case before.Role == "assistant":
+		begun := before.Content.text()
+		base.Messages = req.Messages[:n-2]
+		if !base.asks() || begun == "" {
+			return answer{}, false
+		}
+		ans, err := answerWith(base, seen, followUps)
+		rest, ok := strings.CutPrefix(ans.text, begun)
+		return answer{rest, ans.reasoning}, ok && err == nil
+	}
+	_, quoted := enclosed(last.Content.text())
+	base.Messages = req.Messages[:n-1]
+	if len(quoted) == 0 || !base.asks() {
+		return answer{}, false
+	}
+	ans, err := answerWith(base, seen, followUps)
+	return ans, err == nil && slices.ContainsFunc(quoted, func(e enclosure) bool {
+		text := strings.TrimSuffix(e.text, "…")
+		return text != "" && strings.HasPrefix(strings.TrimSpace(ans.text), text)
+	})
 }
 
 func readImages(ctx context.Context, urls []string, read ocr.Reader) (string, error) {
@@ -83,68 +104,77 @@ func readImages(ctx context.Context, urls []string, read ocr.Reader) (string, er
 	return strings.TrimSpace(strings.Join(found, "\n\n")), nil
 }
 
-// readSource reads the documents of a prompt by their names. The language is that of the system message.
-func readSource(system, user string) *source {
-	s := &source{zh: strings.ContainsFunc(system, isCJK) || system == "" && strings.ContainsFunc(user, isCJK)}
-	for _, d := range llm.Documents(user) {
-		switch {
-		case d.Name == "job_summary" && len(s.posting) == 0: // it repeats the posting
-			s.posting = readSummary(d.Text)
-		case d.Name == "job_posting":
-			s.posting = readLines(d.Text)
-		case strings.HasSuffix(d.Name, "resume"):
-			s.Profile = append(s.Profile, readLines(d.Text)...)
+// fill returns a value of the schema with what the source says. If no value was found for a schema, the answer states that in text.
+func (s *source) fill(raw []byte, formal bool) (string, error) {
+	compiled, err := schema.CompileWithFormats("schema.json", raw)
+	switch {
+	case err != nil && formal:
+		return "", invalid("schema: %s", err)
+	case err != nil:
+		return s.render("unusable", oneLine(err.Error())), nil
+	}
+	var a applied
+	a.add(compiled)
+	if formal && !allows(a.all, "object") && len(a.choices) == 0 {
+		return "", invalid("schema: must describe an object")
+	}
+	f := s.newFiller(keyRank(raw))
+	v, ok := f.value(a.all[:1], place{}, 0)
+	if !ok {
+		return s.render("unusable", ""), nil
+	}
+	text := f.encode(v, "")
+	if object, ok := v.(map[string]any); ok && !strings.Contains(text, s.render("notice", nil)) {
+		text = f.encode(f.noted(object, a.all), "")
+	}
+	return text, nil
+}
+
+// noted states that the answer is simulated in the last free text of an object that may have it.
+func (f *filler) noted(object map[string]any, all []*jsonschema.Schema) any {
+	f.steps = maxSteps // the answer exists already
+	properties, _, _ := f.properties(all)
+	for _, p := range slices.Backward(properties) {
+		text, ok := object[p.name].(string)
+		if !ok || p.kind != textKind {
+			continue
 		}
+		object[p.name] = strings.TrimSpace(text + " " + f.render("notice", nil))
+		if f.valid(all, object) {
+			break
+		}
+		object[p.name] = text
 	}
-	s.Subject = firstOf(s.Profile, s.posting, readLines(user))
-	copy(s.Head[:], texts(firstOf(s.posting, s.Subject), ""))
-	s.About, s.Duties = texts(s.Subject, about), texts(s.posting, duties)
-	s.Names = names(strings.Join(texts(s.Subject, ""), ". "))
-	s.Required = firstOf(texts(s.posting, requirements), texts(s.posting, skills, duties, about, ""))
-	s.compare(s.Required, false)
-	s.compare(texts(s.posting, wishes), true)
-	s.Score = 100 * len(s.Matched) / max(len(s.Matched)+len(s.Missing), 1)
-	return s
+	return object
 }
 
-// firstOf returns the first list that is not empty.
-func firstOf[T any](lists ...[]T) []T {
-	i := slices.IndexFunc(lists, func(l []T) bool { return len(l) > 0 })
-	return lists[max(i, 0)]
-}
-
-// readSummary reads the answer to the template job_summary as if it were the posting.
-func readSummary(text string) []line {
-	var sum struct {
-		Title, Company                         string
-		Responsibilities, MustHave, NiceToHave []string
-	}
-	if json.Unmarshal([]byte(text), &sum) != nil {
-		return readLines(text)
-	}
-	return readLines(fmt.Sprintf("%s\n%s\nResponsibilities\n- %s\nRequirements\n- %s\nNice to have\n- %s", sum.Title, sum.Company,
-		strings.Join(sum.Responsibilities, "\n- "), strings.Join(sum.MustHave, "\n- "), strings.Join(sum.NiceToHave, "\n- ")))
-}
-
-// compare looks for every term of the wanted lines in the profile.
-func (s *source) compare(wanted []string, optional bool) {
-	for _, text := range wanted {
-		for _, term := range terms(text) {
-			if slices.ContainsFunc(s.Points, func(p point) bool { return strings.EqualFold(p.Requirement, term) }) {
-				continue
-			}
-			found, ok := find(term, s.Profile)
-			p := point{berth.MatchPoint{Requirement: term, Matched: ok, Evidence: found}, optional}
-			s.Points = append(s.Points, p)
-			switch {
-			case optional:
-			case ok:
-				s.Matched = append(s.Matched, p)
-			default:
-				s.Missing = append(s.Missing, p)
+func (s *source) reasoning() string {
+	count := map[string]int{"Texts": len(s.docs)}
+	for _, d := range s.docs {
+		for _, sec := range d.sections {
+			for _, l := range sec.lines {
+				count["Lines"]++
+				if l.bullet {
+					count["Entries"]++
+				}
 			}
 		}
 	}
+	return s.render("reasoning", count)
+}
+
+// reply is the answer to a message that asks for no form.
+func (s *source) reply() string {
+	if d := s.docs[0]; len(s.docs) == 1 && len(d.sections) == 1 && d.label == "" {
+		return s.render("reply", map[string]any{
+			"Lines": strings.Count(d.text, "\n") + 1, "Title": d.title, "Names": names(oneLine(clip(d.text, maxText))),
+		}) + "\n"
+	}
+	return s.write([]part{
+		{does: map[intent]bool{overview: true}},
+		{does: map[intent]bool{itemising: len(s.docs) > 1, quoting: len(s.docs) == 1}},
+		{does: map[intent]bool{scoring: true, concluding: true}},
+	}[:min(1+len(s.docs), 3)])
 }
 
 //go:embed answers
@@ -155,11 +185,11 @@ var answers = map[bool]*template.Template{false: parseAnswers("en"), true: parse
 
 func parseAnswers(locale string) *template.Template {
 	return template.Must(template.New(locale).Funcs(template.FuncMap{
-		"first": first,
-		"inc":   func(i int) int { return i + 1 },
-		"join":  strings.Join,
-		"json":  marshal,
-		"list":  list,
+		"inc": func(i int) int { return i + 1 },
+		"list": func(n int, texts []string) string {
+			return strings.Join(first(n, texts), map[string]string{"en": ", ", "zh": "、"}[locale])
+		},
+		"bare": func(text string) string { return strings.TrimRight(text, ".。;；") },
 	}).ParseFS(answerFiles, "answers/"+locale+".tmpl"))
 }
 
@@ -170,22 +200,4 @@ func (s *source) render(name string, data any) string {
 		panic(fmt.Sprintf("answer %s: %v", name, err)) // the embedded file is broken; tests execute all
 	}
 	return strings.TrimSpace(b.String())
-}
-
-// first returns at most n elements of a slice.
-func first(n int, slice any) (out []any) {
-	v := reflect.ValueOf(slice)
-	for i := range min(n, v.Len()) {
-		out = append(out, v.Index(i).Interface())
-	}
-	return out
-}
-
-// list joins at most n elements of a slice, "–" if there are none.
-func list(n int, slice any) string {
-	var out []string
-	for _, v := range first(n, slice) {
-		out = append(out, fmt.Sprint(v))
-	}
-	return cmp.Or(strings.Join(out, ", "), "–")
 }

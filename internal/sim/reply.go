@@ -51,7 +51,7 @@ func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
 		rep.thoughts = rep.thoughts[:min(len(rep.thoughts), limit)]
 		rep.tokens = rep.tokens[:limit-len(rep.thoughts)]
 	}
-	_, _, _, prompt := req.prompt()
+	prompt := req.tokens()
 	completion := len(rep.thoughts) + len(rep.tokens)
 	rep.usage = map[string]any{
 		"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,

@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
 // chatRequest is the part of a chat completion request that the simulator reads; other fields are ignored.
 type chatRequest struct {
-	Model    string `json:"model"`
-	Messages []struct {
-		Role    string  `json:"role"`
-		Content content `json:"content"`
-	} `json:"messages"`
-	Stream        bool `json:"stream"`
+	Model         string    `json:"model"`
+	Messages      []message `json:"messages"`
+	Stream        bool      `json:"stream"`
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
@@ -30,10 +28,15 @@ type chatRequest struct {
 	} `json:"response_format"`
 }
 
-// content is the parts of a message. In JSON it may also be a text, or null.
-type content []part
+type message struct {
+	Role    string  `json:"role"`
+	Content content `json:"content"`
+}
 
-type part struct {
+// content is the parts of a message. In JSON it may also be a text, or null.
+type content []contentPart
+
+type contentPart struct {
 	Type     string `json:"type"` // typeText or typeImage
 	Text     string `json:"text"`
 	ImageURL struct {
@@ -52,7 +55,7 @@ func (c *content) UnmarshalJSON(b []byte) error {
 		*c = content{{Type: typeText, Text: text}}
 		return nil
 	}
-	if err := json.Unmarshal(b, (*[]part)(c)); err != nil {
+	if err := json.Unmarshal(b, (*[]contentPart)(c)); err != nil {
 		return fmt.Errorf("content: %w", err)
 	}
 	for _, p := range *c {
@@ -63,37 +66,43 @@ func (c *content) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// prompt returns the texts of the system and the user messages, the URLs of the user's images, and about as many tokens as
-// providers count.
-func (r chatRequest) prompt() (system, user string, images []string, tokens int) {
-	const perMessage, perImage = 4, 765
+func (c content) text() (text string) {
+	for _, p := range c {
+		text += p.Text
+	}
+	return text
+}
+
+// images returns the URLs of the images.
+func (r chatRequest) images() (urls []string) {
 	for _, m := range r.Messages {
-		tokens += perMessage
 		for _, p := range m.Content {
-			tokens += len(splitTokens(p.Text))
-			switch {
-			case p.Type == typeImage:
-				tokens += perImage
-				images = append(images, p.ImageURL.URL)
-			case m.Role == "system", m.Role == "developer":
-				system += p.Text + "\n"
-			case m.Role == "user":
-				user += p.Text + "\n"
+			if p.Type == typeImage {
+				urls = append(urls, p.ImageURL.URL)
 			}
 		}
 	}
-	return system, user, images, tokens
+	return urls
 }
 
-// begun returns the beginning of the answer that the caller wants to be continued: the assistant's message before the last
-// one; empty for a new answer.
-func (r chatRequest) begun() (text string) {
-	if n := len(r.Messages); n >= 2 && r.Messages[n-2].Role == "assistant" {
-		for _, p := range r.Messages[n-2].Content {
-			text += p.Text
+// asks reports whether there is a message of the user.
+func (r chatRequest) asks() bool {
+	return slices.ContainsFunc(r.Messages, func(m message) bool { return m.Role == "user" })
+}
+
+// tokens returns about as many tokens as providers count.
+func (r chatRequest) tokens() (n int) {
+	const perMessage, perImage = 4, 765
+	for _, m := range r.Messages {
+		n += perMessage
+		for _, p := range m.Content {
+			n += len(splitTokens(p.Text))
+			if p.Type == typeImage {
+				n += perImage
+			}
 		}
 	}
-	return text
+	return n
 }
 
 // decodeImage reads a data URL with a PNG or JPEG.

@@ -1,191 +1,194 @@
 package sim
 
 import (
-	"cmp"
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
+	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"berth"
-	"berth/internal/llm"
 )
 
-const anyObject = `{"required": ["answer", "names"], "properties": {"answer": {"type": "string"}, "names": {"type": "array", "items": {"type": "string"}}}}`
+const anyObject = `{"type": "object", "required": ["answer", "names"], "properties": {"answer": {"type": "string"}, "names": {"type": "array", "items": {"type": "string"}}}}`
 
-// findSchema returns the schema of the request's response format, else that of the template, else anyObject; nil if the
-// request does not ask for JSON.
-func findSchema(req chatRequest, template string) []byte {
+// wants returns the schema that the request asks to be followed: that of its response format, else one that a message quotes,
+// else one for objects like an example in JSON mode; nil if it does not ask for JSON. formal is true for the first.
+func (s *source) wants(req chatRequest) (schema []byte, formal bool) {
 	if raw := req.ResponseFormat.JSONSchema.Schema; len(raw) > 0 {
-		return raw
+		return raw, true
 	}
-	if raw, ok := llm.Schema(berth.Template(template)); ok {
-		return raw
+	markers := stageMark.MatchString(s.rules) || itemMark.MatchString(s.rules)
+	if s.asked != nil && (!markers || req.ResponseFormat.Type == "json_object") {
+		return s.asked, false
 	}
-	if req.ResponseFormat.Type == "json_object" {
-		return []byte(anyObject)
+	if req.ResponseFormat.Type != "json_object" && (markers || !jsonWord.MatchString(s.rules)) {
+		return nil, false
 	}
-	return nil
+	for i := range candidates(s.rules) {
+		if object := objectAt(s.rules[i:]); object != nil && json.Valid(object) && bytes.ContainsRune(object, ':') {
+			return schemaOf(object), false
+		}
+	}
+	if req.ResponseFormat.Type != "json_object" {
+		return nil, false
+	}
+	return []byte(anyObject), false
 }
 
-// fill returns an object of the schema with what the source says. It supports the keywords that the templates use.
-func (s *source) fill(raw []byte) (string, error) {
-	sc, err := llm.CompileSchema("schema.json", raw)
-	if err != nil {
-		return "", invalid("schema: %s", err)
-	}
-	if len(sc.Properties) == 0 {
-		return "", invalid("schema: must describe an object with properties")
-	}
-	return s.object(sc, nil, 0), nil
-}
-
-func hasType(sc *jsonschema.Schema, name string) bool {
-	return sc != nil && sc.Types != nil && slices.Contains(sc.Types.ToStrings(), name)
-}
-
-// entry is one item of a list: the texts for its strings in their order, and the bullets below it.
-type entry struct{ texts, bullets []string }
+var jsonWord = regexp.MustCompile(`\bJSON\b`)
 
 const (
-	maxDepth     = 10 // a schema may refer to itself
-	maxItems     = 100
-	maxText      = 4000
-	maxParagraph = 1500
+	maxCandidates = 200
+	maxScanned    = 4 << 20
 )
 
-// value returns the JSON for one place of a schema. e is the list entry that the place is in, nil outside of lists.
-func (s *source) value(name string, sc *jsonschema.Schema, e *entry, depth int) string {
-	for sc.Ref != nil && depth < maxDepth {
-		sc, depth = sc.Ref, depth+1
-	}
-	switch {
-	case depth >= maxDepth:
-		return "null"
-	case sc.Enum != nil:
-		return marshal(sc.Enum.Values[0])
-	case len(sc.Properties) > 0:
-		return s.object(sc, e, depth)
-	case hasType(sc, "array") && sc.Items2020 == nil:
-		return "[]"
-	case hasType(sc, "array"):
-		var out []string
-		list := s.entries(name, sc.Items2020, e)
-		for _, item := range list[:min(len(list), limit(sc.MaxItems, maxItems))] {
-			out = append(out, s.value("", sc.Items2020, &item, depth+1))
-		}
-		return "[" + strings.Join(out, ",") + "]"
-	case hasType(sc, "string"):
-		text := s.text(name, e)
-		if text == "" && hasType(sc, "null") {
-			return "null"
-		}
-		return marshal(clip(cmp.Or(text, "-"), limit(sc.MaxLength, maxText)))
-	case hasType(sc, "number"), hasType(sc, "integer"):
-		for _, l := range s.Subject {
-			if n := yearsIn(l.text); n > 0 {
-				return marshal(n)
+// candidates yields the places of a text at which an object with names may begin.
+func candidates(text string) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		tried := 0
+		for at := 0; tried < maxCandidates; tried++ {
+			i := strings.IndexByte(text[at:], '{')
+			if i < 0 {
+				return
+			}
+			at += i + 1
+			if !strings.HasPrefix(strings.TrimLeft(text[at:min(len(text), at+200)], " \t\r\n"), `"`) {
+				tried-- // costs nothing
+				continue
+			}
+			if !yield(at - 1) {
+				return
 			}
 		}
 	}
-	if hasType(sc, "null") {
-		return "null"
-	}
-	return "0"
 }
 
-// object fills the required properties in the order of the schema, then the others.
-func (s *source) object(sc *jsonschema.Schema, e *entry, depth int) string {
-	order := slices.Clone(sc.Required)
-	for _, name := range slices.Sorted(maps.Keys(sc.Properties)) {
-		if !slices.Contains(order, name) {
-			order = append(order, name)
+// quotedSchema returns the first JSON Schema that a text quotes, and how it is written there.
+func quotedSchema(text string) (schema []byte, written string) {
+	scanned := 0
+	for i := range candidates(text) {
+		dec := json.NewDecoder(strings.NewReader(text[i:]))
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			read := len(text) - i
+			if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+				read = int(syntax.Offset)
+			}
+			if scanned += read; scanned > maxScanned {
+				break
+			}
+			continue
+		}
+		if isSchema(raw) {
+			return raw, string(raw)
 		}
 	}
-	var fields []string
-	for _, name := range order {
-		if property := sc.Properties[name]; property != nil {
-			fields = append(fields, marshal(name)+":"+s.value(name, property, e, depth+1))
-		}
-	}
-	return "{" + strings.Join(fields, ",") + "}"
+	return nil, ""
 }
 
-// entries returns the items of a list: the bullets of an entry, or what the source has about the list's name. In a list
-// of strings, each line is an item; else bullets belong to the line above them.
-func (s *source) entries(name string, items *jsonschema.Schema, e *entry) (out []entry) {
-	flat := hasType(items, "string")
-	var lines []string
-	switch t := topicOf(name); {
-	case e != nil:
-		lines = e.bullets
-	case name == "strengths", name == "changes":
-		for _, p := range s.Matched {
-			out = append(out, entry{texts: []string{s.render("strength", p), s.render("change", p), s.render("reason", p)}})
+// isSchema reports whether an object is a JSON Schema and not an example.
+func isSchema(raw []byte) bool {
+	var o map[string]json.RawMessage
+	if json.Unmarshal(raw, &o) != nil {
+		return false
+	}
+	var kind string
+	_ = json.Unmarshal(o["type"], &kind) // another type leaves it empty
+	isType := slices.Contains([]string{"object", "array"}, kind)
+	var properties map[string]json.RawMessage
+	hasProperties := json.Unmarshal(o["properties"], &properties) == nil && len(properties) > 0
+	described := hasProperties || o["items"] != nil || o["$defs"] != nil || o["definitions"] != nil || o["anyOf"] != nil ||
+		o["oneOf"] != nil || o["allOf"] != nil || o["additionalProperties"] != nil || o["required"] != nil
+	return o["$schema"] != nil || isType && (described || len(o) == 1) || hasProperties && o["type"] == nil || o["$ref"] != nil && o["$defs"] != nil
+}
+
+// keyRank returns the order in which the values of a JSON text stand in it, by their JSON pointers.
+func keyRank(raw []byte) map[string]int {
+	rank := map[string]int{}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	type level struct {
+		pointer string
+		object  bool
+		next    string // the name of the next value
+		index   int
+	}
+	levels := []level{{}}
+	for {
+		tok, err := dec.Token()
+		if err != nil {
+			return rank
 		}
-	case name == "gaps", name == "missing":
-		for _, p := range s.Missing {
-			lines = append(lines, p.Requirement)
+		at := &levels[len(levels)-1]
+		if tok == json.Delim('}') || tok == json.Delim(']') {
+			levels = levels[:len(levels)-1]
+			continue
 		}
-	case t == requirements:
-		lines = s.Required
-	case t == skills && flat:
-		lines = s.skills()
-	case t == "":
-		lines = s.Names
+		if name, ok := tok.(string); ok && at.object && at.next == "" {
+			at.next = "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+			continue
+		}
+		pointer := at.pointer + at.next
+		if !at.object && len(levels) > 1 {
+			pointer = fmt.Sprintf("%s/%d", at.pointer, at.index)
+			at.index++
+		}
+		at.next = ""
+		rank[pointer] = len(rank)
+		if delim, ok := tok.(json.Delim); ok {
+			levels = append(levels, level{pointer: pointer, object: delim == '{'})
+		}
+	}
+}
+
+// rankOf returns the place of a schema in the text that keyRank has read.
+func rankOf(rank map[string]int, sc *jsonschema.Schema) int {
+	_, pointer, _ := strings.Cut(sc.Location, "#")
+	if plain, err := url.PathUnescape(pointer); err == nil {
+		pointer = plain
+	}
+	if n, ok := rank[pointer]; ok {
+		return n
+	}
+	return len(rank)
+}
+
+// encode writes a value with the names of its objects in the order of the schema. path is its place.
+func (f *filler) encode(v any, path string) string {
+	switch v := v.(type) {
+	case map[string]any:
+		names := slices.Sorted(maps.Keys(v))
+		slices.SortStableFunc(names, func(a, b string) int { return f.place(path, a) - f.place(path, b) })
+		fields := make([]string, len(names))
+		for i, name := range names {
+			fields[i] = marshal(name) + ":" + f.encode(v[name], path+"/"+name)
+		}
+		return "{" + strings.Join(fields, ",") + "}"
+	case []any:
+		items := make([]string, len(v))
+		for i, item := range v {
+			items[i] = f.encode(item, path+"/"+strconv.Itoa(i))
+		}
+		return "[" + strings.Join(items, ",") + "]"
 	default:
-		for _, l := range s.Subject {
-			switch n := len(out); {
-			case l.topic != t:
-			case l.bullet && n > 0 && !flat:
-				out[n-1].bullets = append(out[n-1].bullets, l.text)
-			default:
-				out = append(out, entry{texts: []string{l.text}})
-			}
-		}
+		return marshal(v)
 	}
-	for _, text := range lines {
-		out = append(out, entry{texts: []string{text}})
-	}
-	return out
 }
 
-// skills returns what the lines about skills list, else the names in the requirements.
-func (s *source) skills() []string {
-	if listed := texts(s.Subject, skills); len(listed) > 0 {
-		return terms(strings.Join(listed, ", "))
+// place returns the index of a name among the properties of the object at a path, those that the schema does not name last.
+func (f *filler) place(path, name string) int {
+	if i := slices.Index(f.order[path], name); i >= 0 {
+		return i
 	}
-	return names(strings.Join(texts(s.Subject, requirements, wishes, ""), ". "))
+	return len(f.order[path])
 }
 
-// text fills a string: the next text of an entry, or what is known of the whole subject.
-func (s *source) text(name string, e *entry) (text string) {
-	head := append(texts(s.Subject, ""), "", "")
-	switch {
-	case e != nil && len(e.texts) > 0:
-		text, e.texts = e.texts[0], e.texts[1:]
-	case e != nil:
-	case name == "title", name == "name":
-		text = head[0]
-	case name == "company", name == "headline":
-		text = cmp.Or(head[1], head[0])
-	case topicOf(name) == about:
-		text = clip(cmp.Or(strings.Join(s.About, " "), head[0]), maxParagraph) + " " + s.render("notice", nil)
-	}
-	return text
-}
-
-// limit returns a limit of a schema, at most otherwise.
-func limit(p *int, otherwise int) int {
-	if p == nil {
-		return otherwise
-	}
-	return min(*p, otherwise)
-}
-
-// marshal returns the JSON of a string, a number or a struct of these, which always marshals.
+// marshal returns the JSON of a string, a number or what schemaLike returns, which always marshal.
 func marshal(v any) string {
 	b, _ := json.Marshal(v)
 	return string(b)

@@ -117,7 +117,6 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ans, err := answerTo(r.Context(), req, s.opt.OCR)
-	ans.text = strings.TrimPrefix(ans.text, req.begun())
 	if err != nil {
 		s.fail(w, r, req.Model, err)
 		return

@@ -1,205 +1,393 @@
 package sim
 
 import (
+	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
-// topic is what a section of a text, or a property of a schema, is about.
-type topic string
+// document is a text with the name by which the prompt refers to it.
+type document struct {
+	label    string
+	name     []string // the words of its name
+	words    []string // those of the name and of the line that introduces it
+	text     string
+	body     string     // of the text, what is read
+	sections []*section // the first has no heading
+	said     []string   // its sentences
+	title    string
+	head     []string // the short lines with which it begins, in their parts
+}
+
+// section is the part of a text under a heading.
+type section struct {
+	heading string
+	words   []string // of the heading
+	lines   []line
+	inline  bool // the heading is the name of a value in its line
+	shape   shape
+	series  []string // the names between commas that it is made of
+	said    bool     // it begins with a sentence
+	zh      bool     // the heading is in Chinese
+}
+
+// line is one line or sentence of a text, without its bullet.
+type line struct {
+	text   string
+	words  []string
+	bullet bool
+}
 
 const (
-	about        topic = "about"
-	duties       topic = "duties"
-	requirements topic = "requirements"
-	wishes       topic = "wishes"
-	skills       topic = "skills"
+	maxLines = 3000 // of all texts
+	maxRead  = 256 << 10
+	maxQuote = 600
+	longLine = 200 // longer lines are cut into sentences
+	maxLabel = 40
 )
 
-// topics lists the names of headings and properties in their order of precedence.
-var topics = []struct {
-	topic topic
-	names *regexp.Regexp
-}{
-	{wishes, heading(`nice.?to.?haves?|preferred(?: \w+)?|bonus(?: points)?|加分项|优先条件`)},
-	{requirements, heading(`requirements?|must.?haves?|qualifications?|what you bring|your profile|要求|任职资格|必备条件`)},
-	{duties, heading(`responsibilities|duties|tasks|what you(?: wi|.)ll do|职责|工作内容`)},
-	{"offer", heading(`offer|benefits|perks|福利|待遇|薪酬`)},
-	{about, heading(`about(?: \w+){0,3}|summary|overview|answer|简介|概述|评价`)},
-	{"experience", heading(`experience|employment history|career|经历|经验`)},
-	{"projects", heading(`projects|项目`)},
-	{"education", heading(`education|教育背景|学历`)},
-	{skills, heading(`skills|skill.?groups|technologies|技能|技术栈`)},
-	{"languages", heading(`languages|语言|语言能力`)},
+// readDocument reads a text, up to a maximum number of lines.
+func readDocument(e enclosure, most int) *document {
+	intro := strings.TrimRight(e.intro, " :：")
+	d := &document{name: words(spaced(e.name)), text: e.text, label: strings.ReplaceAll(e.name, "_", " ")}
+	d.words = append(slices.Clone(d.name), words(intro)...)
+	if intro != "" && intro != e.intro && len([]rune(intro)) <= maxLabel/2 {
+		d.label = intro
+	}
+	d.label = clip(upperFirst(d.label), maxLabel)
+	d.body = clip(e.text, maxRead)
+	flat, ok := flatten(d.body)
+	if !ok {
+		flat = d.body
+	}
+	d.sections = readSections(flat, most)
+	d.said, d.title, d.head = d.sentences(), d.findTitle(), d.findHead()
+	return d
 }
 
-// heading matches one of the names, also behind up to three words: "Professional experience", "岗位职责".
-func heading(names string) *regexp.Regexp {
-	return regexp.MustCompile(`(?i)^(?:[\pL'’]+ ){0,3}\p{Han}{0,4}(?:` + names + `)$`)
+// flatten writes a JSON value as a text with a heading for each of its names.
+func flatten(text string) (string, bool) {
+	if !strings.HasPrefix(text, "{") {
+		return "", false
+	}
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	var out strings.Builder
+	depth, name := 0, true // the next token of an object is a name
+	var arrays []bool
+	for {
+		tok, err := dec.Token()
+		if err != nil {
+			return out.String(), depth == 0 && out.Len() > 0
+		}
+		inArray := len(arrays) > 0 && arrays[len(arrays)-1]
+		switch v := tok.(type) {
+		case json.Delim:
+			if v == '{' || v == '[' {
+				depth++
+				arrays = append(arrays, v == '[')
+			} else {
+				depth--
+				arrays = arrays[:len(arrays)-1]
+			}
+			name = true
+		case nil:
+			name = true
+		default:
+			switch value := fmt.Sprint(v); {
+			case inArray:
+				fmt.Fprintf(&out, "- %s\n", oneLine(value))
+			case name:
+				fmt.Fprintf(&out, "\n# %s\n", strings.ToLower(spaced(value)))
+				name = false
+			default:
+				fmt.Fprintf(&out, "%s\n", oneLine(value))
+				name = true
+			}
+		}
+	}
 }
 
-func topicOf(name string) topic {
-	for _, t := range topics {
-		if t.names.MatchString(name) {
-			return t.topic
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+var (
+	bulletMark  = regexp.MustCompile(`^(?:[-–*+]\s+(?:\[[ xX]\]\s+)?|[•‣⁃·・●○◦▪▫■□◆◇►▸▶➤➔→✓✔☑✅❌★☆]\x{FE0F}?\s*|\(?\p{Nd}{1,3}(?:[.)]\s+|[、．）]\s*))`)
+	tightNumber = regexp.MustCompile(`^(\s*\d{1,3}[.)])(\p{Han})`)
+	sentenceEnd = regexp.MustCompile(`[.!?;]\s+|[。！？；｡؟۔।॥]`)
+	terminated  = regexp.MustCompile(`[.!?…。！？｡؟۔।॥][)”"’»」』]?$`)
+	notHeading  = regexp.MustCompile(`[,.;!?，。；！？、،؛؟۔।|·@/=<>{}"“”\p{Nd}]`)
+)
+
+// readSections cuts a text into sections, and these into lines and sentences, up to a maximum number.
+func readSections(text string, most int) []*section {
+	var raws []string
+	for raw := range strings.Lines(text) {
+		if len(raws) >= 2*most {
+			break
+		}
+		raws = append(raws, tightNumber.ReplaceAllString(strings.TrimRight(raw, " \t\r\n"), "$1 $2"))
+	}
+	at := &section{}
+	all, count := []*section{at}, 0
+	var open string // a paragraph or a bullet that the next line may continue
+	var bullet bool
+	flush := func() {
+		body := open
+		open = ""
+		if len(body) > longLine || !bullet {
+			body = sentenceEnd.ReplaceAllString(body, "$0\n")
+		}
+		for part := range strings.Lines(body) {
+			part = clip(strings.Trim(part, " \t\r\n;；"), maxQuote)
+			if part != "" && count < most {
+				count++
+				at.lines = append(at.lines, line{part, words(part), bullet})
+			}
+		}
+	}
+	for i, raw := range raws {
+		body := strings.TrimSpace(raw)
+		if body == "" {
+			flush()
+			if at.inline {
+				at = &section{}
+				all = append(all, at)
+			}
+			continue
+		}
+		if heading, rest := headingOf(raws, i); heading != "" {
+			flush()
+			at = &section{heading: heading, words: words(spaced(heading)), inline: rest != "", zh: isChinese(heading)}
+			all = append(all, at)
+			open, bullet = rest, false
+			continue
+		}
+		mark := bulletMark.FindString(body)
+		if open != "" && mark == "" && continues(open, raw) {
+			open += glue(open, body) + body
+			continue
+		}
+		flush()
+		open, bullet = body[len(mark):], mark != ""
+	}
+	flush()
+	all = slices.DeleteFunc(all, func(s *section) bool { return s.heading == "" && len(s.lines) == 0 })
+	if len(all) == 0 {
+		all = append(all, &section{})
+	}
+	for _, s := range all {
+		s.arrange()
+	}
+	return all
+}
+
+// continues reports whether a line continues the text before it, which was wrapped.
+func continues(open, raw string) bool {
+	if terminated.MatchString(open[max(len(open)-2*utf8.UTFMax, 0):]) {
+		return false
+	}
+	first, _ := utf8.DecodeRuneInString(strings.TrimSpace(raw))
+	last, _ := utf8.DecodeLastRuneInString(open)
+	length := len(open) / utf8.UTFMax // at least
+	if length <= 30 {
+		length = utf8.RuneCountInString(open)
+	}
+	return length > 30 && (unicode.IsLower(first) || strings.HasPrefix(raw, "  ")) ||
+		length >= 20 && isUnspaced(last) && isUnspaced(first)
+}
+
+func glue(a, b string) string {
+	last, _ := utf8.DecodeLastRuneInString(a)
+	if first, _ := utf8.DecodeRuneInString(b); isUnspaced(last) && isUnspaced(first) {
+		return ""
+	}
+	return " "
+}
+
+// headingOf returns the heading that a line is, and the text behind its colon.
+func headingOf(raws []string, i int) (heading, rest string) {
+	body := strings.TrimSpace(raws[i])
+	if bare := strings.TrimLeft(body, "#"); bare != body && strings.HasPrefix(bare, " ") {
+		return strings.Trim(bare, " #*"), ""
+	}
+	if inner, ok := strings.CutPrefix(body, "【"); ok {
+		if h, rest, ok := strings.Cut(inner, "】"); ok {
+			return h, strings.TrimLeft(rest, " :：")
+		}
+	}
+	if inner := strings.Trim(body, "*"); len(inner) == len(body)-4 && !strings.Contains(inner, "*") {
+		return strings.TrimRight(inner, " :："), ""
+	}
+	if label, rest, ok := label(body); ok {
+		return label, rest
+	}
+	if i == 0 || !isTitle(body) {
+		return "", ""
+	}
+	next := following(raws, i)
+	if next == "" {
+		return "", ""
+	}
+	after := following(raws, i+1)
+	switch {
+	case bulletMark.MatchString(next), strings.TrimSpace(raws[i-1]) == "" && (!isTitle(next) || after != "" && after != next):
+		return body, ""
+	case isProse(next), !isTitle(next) && bulletMark.MatchString(after) && wordCount(body) < 3:
+		return body, ""
+	}
+	return "", ""
+}
+
+// label returns a short name and what stands behind its colon.
+func label(body string) (name, rest string, ok bool) {
+	body = strings.Replace(body, "**", "", 2)
+	i := strings.IndexAny(body, ":：")
+	if i < 0 {
+		return "", "", false
+	}
+	name, rest = body[:i], strings.TrimPrefix(strings.TrimPrefix(body[i:], ":"), "：")
+	ok = isTitle(name) && (body[i] != ':' || rest == "" || rest[0] == ' ' || isUnspaced([]rune(rest)[0]))
+	return name, strings.TrimSpace(rest), ok
+}
+
+// following returns the first line behind i that is not blank.
+func following(raws []string, i int) string {
+	for _, raw := range raws[min(i+1, len(raws)):min(i+4, len(raws))] {
+		if s := strings.TrimSpace(raw); s != "" {
+			return s
 		}
 	}
 	return ""
 }
 
-// line is one line or sentence of a text, without its bullet. Its topic is that of the heading above it.
-type line struct {
-	text   string
-	words  []string
-	topic  topic
-	bullet bool
+func isTitle(s string) bool {
+	return isShort(s) && !notHeading.MatchString(s) && bulletMark.FindString(s) == "" && strings.ContainsFunc(s, unicode.IsLetter)
 }
 
+func isShort(s string) bool { return wordCount(s) <= 5 && len([]rune(s)) <= maxLabel }
+
+func isProse(s string) bool {
+	return bulletMark.FindString(s) == "" && (terminated.MatchString(s) || wordCount(s) > 8)
+}
+
+// shape is how the lines of a section are arranged.
+type shape int
+
 const (
-	maxLines = 2000 // bounds the work for one text
-	maxQuote = 600
-	longLine = 200 // longer lines are cut into sentences
+	prose  shape = iota // sentences or lines
+	list                // bullets
+	series              // names between commas
+	groups              // lines with bullets below them
 )
+
+// arrange decides the shape of a section that has all of its lines.
+func (s *section) arrange() {
+	bullets := 0
+	for _, l := range s.lines {
+		if l.bullet {
+			bullets++
+		}
+	}
+	switch {
+	case bullets > 0 && s.lines[0].bullet:
+		s.shape = list
+	case bullets > 0:
+		s.shape = groups
+	default:
+		if s.series = s.findSeries(); len(s.series) > 0 {
+			s.shape = series
+		}
+		s.said = s.shape == prose && len(s.lines) > 0 && isProse(s.lines[0].text)
+	}
+}
 
 var (
-	bulletMark  = regexp.MustCompile(`^(?:[-–*]\s+|[•·●○▪■◆]\s*|\d{1,2}(?:[.)]\s+|[、．]\s*))`)
-	sentenceEnd = regexp.MustCompile(`[.!?;]\s+|[。！？；]`)
+	separator = regexp.MustCompile(`\s*[,;，；、،؛|]\s*|\s+·\s+`)
+	headEnds  = regexp.MustCompile(`\s+[·|–—-]\s+`)
 )
 
-// readLines cuts a posting or résumé into lines. A heading names a topic; text may follow it behind a colon.
-func readLines(text string) []line {
-	var out []line
-	var at line
-	for raw := range strings.Lines(text) {
-		body := strings.TrimSpace(strings.TrimLeft(raw, "# "))
-		name, rest, _ := strings.Cut(strings.Replace(strings.Trim(body, "*【】"), "：", ":", 1), ":")
-		if t := topicOf(name); t != "" {
-			at.topic, body = t, strings.TrimSpace(rest)
+// findSeries returns the names that a section lists between commas, nil if it does not.
+func (s *section) findSeries() (out []string) {
+	for _, l := range s.lines {
+		parts := separator.Split(l.text, -1)
+		if l.bullet || len(parts) < 2 || terminated.MatchString(l.text) {
+			return nil
 		}
-		mark := bulletMark.FindString(body)
-		at.bullet = mark != ""
-		body = body[len(mark):]
-		if len(body) > longLine {
-			body = sentenceEnd.ReplaceAllString(body, "$0\n")
-		}
-		for part := range strings.Lines(body) {
-			at.text = clip(strings.Trim(part, " \t\r\n;；"), maxQuote)
-			at.words = words(at.text)
-			if at.text != "" && len(out) < maxLines {
-				out = append(out, at)
+		for _, p := range parts {
+			if wordCount(p) > 3 || len([]rune(p)) > maxLabel {
+				return nil
+			}
+			if p != "" && len(out) < maxItems && !slices.Contains(out, p) {
+				out = append(out, p)
 			}
 		}
 	}
 	return out
 }
 
-// texts returns the lines about the given topics.
-func texts(lines []line, topics ...topic) []string {
-	var out []string
-	for _, l := range lines {
-		if slices.Contains(topics, l.topic) {
+func (d *document) findHead() (out []string) {
+	for _, l := range d.sections[0].lines {
+		if d.sections[0].heading != "" || l.bullet || isProse(l.text) {
+			break
+		}
+		for _, part := range headEnds.Split(l.text, -1) {
+			if part = strings.TrimSpace(part); part != "" {
+				out = append(out, part)
+			}
+		}
+	}
+	return out
+}
+
+// findTitle returns the value that a text names its title, else its first line.
+func (d *document) findTitle() string {
+	for _, s := range d.sections {
+		if s.inline && len(s.lines) == 1 && ownTitle.MatchString(s.heading) {
+			return s.lines[0].text
+		}
+	}
+	for _, s := range d.sections {
+		if len(s.lines) > 0 {
+			return s.lines[0].text
+		}
+		if s.heading != "" {
+			return s.heading
+		}
+	}
+	return ""
+}
+
+// prose returns the sentences of a section that has no lists.
+func (s *section) prose() (out []string) {
+	if s.shape != prose {
+		return nil
+	}
+	for _, l := range s.lines {
+		if isProse(l.text) {
 			out = append(out, l.text)
 		}
 	}
 	return out
 }
 
-var (
-	separator = regexp.MustCompile(`\s*[,;/，；、。与和或]\s*|\s+(?:and|or)\s+`)
-	years     = regexp.MustCompile(`(?:^|\D)([1-5]?\d)\+?\s*(?:years?\b|年)`)
-	wordRun   = regexp.MustCompile(`\p{Han}+|[^\p{Han}\s\pP\pS]+(?:[.'’][^\p{Han}\s\pP\pS]+)*[+#]*`)
-	nameRun   = regexp.MustCompile(`\p{Lu}[\pL\pN.+#]*(?: \p{Lu}[\pL\pN.+#]*)*|\b[a-z]+\p{Lu}[\pL\pN]*`)
-	fillerZH  = regexp.MustCompile(`具备|良好的?|熟悉|熟练|精通|掌握|了解|使用|以上|相关|经验|能力|精神|学历|负责|架构`)
-	filler    = strings.Fields(`a an the and or we you our your is are be in of on at to for with have as good strong solid clear
-		excellent proven deep basic knowledge command experience understanding familiarity ability skills degree bachelor
-		bachelor's similar working who`)
-)
-
-// terms cuts a requirement into the things that can be looked for one by one. A line about years is one term.
-func terms(text string) []string {
-	if yearsIn(text) > 0 {
-		return []string{text}
+// sentences returns the lines of a text that are no bullets, in sections of prose first.
+func (d *document) sentences() (out []string) {
+	for _, s := range d.sections {
+		out = append(out, s.prose()...)
 	}
-	return slices.DeleteFunc(separator.Split(text, -1), func(s string) bool { return len(words(s)) == 0 })
-}
-
-// yearsIn returns the number of years that a line mentions, 0 if none.
-func yearsIn(text string) int {
-	m := years.FindStringSubmatch(text)
-	if m == nil {
-		return 0
+	if len(out) > 0 {
+		return out
 	}
-	n, _ := strconv.Atoi(m[1]) // two digits
-	return n
-}
-
-// words returns the significant words of a text: Latin ones in lower case and without a plural's s, but short ones as they
-// are written, because "Go" is not "go"; pairs of Chinese characters.
-func words(text string) []string {
-	var out []string
-	for _, w := range wordRun.FindAllString(fillerZH.ReplaceAllString(text, " "), -1) {
-		switch runes := []rune(w); {
-		case isCJK(runes[0]):
-			for ; len(runes) > 1; runes = runes[1:] {
-				out = append(out, string(runes[:2]))
-			}
-		case slices.Contains(filler, strings.ToLower(w)):
-		case len(w) > 3:
-			out = append(out, strings.TrimSuffix(strings.ToLower(w), "s"))
-		case len(w) > 1:
-			out = append(out, w)
+	for _, s := range d.sections {
+		for _, l := range s.lines {
+			out = append(out, l.text)
 		}
 	}
 	return out
 }
 
-// names returns the names in a text, neighbours joined: "GitHub Actions".
-func names(text string) []string {
-	out := []string{}
-	for _, run := range nameRun.FindAllString(text, -1) {
-		parts := slices.DeleteFunc(strings.Fields(run), func(w string) bool { return len(words(w)) == 0 })
-		name := strings.TrimRight(strings.Join(parts, " "), ".")
-		if name != "" && !slices.Contains(out, name) {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
-// find returns the line with the most words of a term, if it has more than half of them. If the term has names, only
-// these count. A line about years must mention at least as many.
-func find(term string, lines []line) (found string, ok bool) {
-	wanted := words(strings.Join(names(term), " "))
-	if len(wanted) == 0 {
-		wanted = words(term)
-	}
-	n, most := yearsIn(term), len(wanted)/2
-	for _, l := range lines {
-		if n > 0 && yearsIn(l.text) >= n {
-			return l.text, true
-		}
-		shared := 0
-		for _, w := range wanted {
-			if slices.Contains(l.words, w) {
-				shared++
-			}
-		}
-		if n == 0 && shared > most {
-			found, most, ok = l.text, shared, true
-		}
-	}
-	return found, ok
-}
-
-// clip returns at most n characters of s.
-func clip(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return strings.TrimSpace(string(r[:n]))
-	}
-	return s
-}
-
-func isCJK(r rune) bool { return unicode.Is(unicode.Han, r) }
+var ownTitle = regexp.MustCompile(`(?i)^(?:title|subject|headline|标题|主题)$`)

@@ -58,7 +58,7 @@ func (h fixture) open(task string) lua.Channel {
 func (h fixture) publish(ch lua.Channel, messages ...string) {
 	h.t.Helper()
 	for _, m := range messages {
-		ev := berth.Event{Type: berth.EventStageProgress, Stage: berth.StageScore, Message: m}
+		ev := berth.Event{Type: berth.EventStageProgress, Stage: "score", Message: m}
 		require.NoError(h.t, h.pub.Publish(h.t.Context(), ch, 1, ev))
 	}
 }
@@ -106,7 +106,7 @@ func read(t *testing.T, r *Reader, n int) []string {
 		_, seq, _ := strings.Cut(item.ID, "-")
 		if ev.Type == berth.EventGap {
 			out = append(out, "gap@"+seq)
-			require.Equal(t, berth.StageScore, ev.Stage)
+			require.Equal(t, berth.Stage("score"), ev.Stage)
 			require.Equal(t, "t1", ev.TaskID)
 			continue
 		}

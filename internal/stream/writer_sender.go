@@ -174,8 +174,8 @@ func (s *sender) record(events []pending) {
 func (s *sender) keep(e berth.Event) {
 	if n := len(s.kept); n > 0 {
 		last := &s.kept[n-1].event
-		if last.Type == e.Type && last.Stage == e.Stage && (len(last.Points) > 0) == (len(e.Points) > 0) {
-			e.Points = append(slices.Clip(last.Points), e.Points...)
+		if last.Type == e.Type && last.Stage == e.Stage && (len(last.Items) > 0) == (len(e.Items) > 0) {
+			e.Items = append(slices.Clip(last.Items), e.Items...)
 			e.Status = cmp.Or(e.Status, last.Status)
 			*last = e
 			return

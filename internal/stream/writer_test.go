@@ -100,7 +100,7 @@ func (f *fakeScripts) summary() string {
 
 var (
 	testChannel = lua.Channel{UserID: "alice", ServiceID: "web", TaskID: "t1"}
-	testBase    = berth.Event{TaskID: "t1", ServiceID: "web", Stage: berth.StageScore}
+	testBase    = berth.Event{TaskID: "t1", ServiceID: "web", Stage: "score"}
 	progress    = berth.Event{Type: berth.EventStageProgress}
 )
 
@@ -213,7 +213,7 @@ func TestWriter_Events_HaveAllFields(t *testing.T) {
 		require.NoError(t, w.Event(progress))
 		require.NoError(t, w.Flush(t.Context()))
 		require.Equal(t, berth.Event{
-			Type: berth.EventTokenBatch, TaskID: "t1", ServiceID: "web", Stage: berth.StageScore, TS: begin + 200,
+			Type: berth.EventTokenBatch, TaskID: "t1", ServiceID: "web", Stage: "score", TS: begin + 200,
 			Text: "bc", Count: 2, StartedAt: begin + 100, EndedAt: begin + 200,
 		}, f.trips[1].events[0])
 		require.Equal(t, berth.Event{
@@ -363,17 +363,17 @@ func TestWriter_StreamLost_IsRestored(t *testing.T) {
 	}
 }
 
-// Readers of a restored stream get the start, the stages and the points again, each text in its stage.
-func TestWriter_StreamLost_StartStagesPointsRestored(t *testing.T) { // T10, L12
+// Readers of a restored stream get the start, the stages and the items again, each text in its stage.
+func TestWriter_StreamLost_StartStagesItemsRestored(t *testing.T) { // T10, L12
 	f := &fakeScripts{}
 	yes := func(context.Context) (bool, error) { return true, nil }
 	point := func(name string) berth.Event {
-		return berth.Event{Type: berth.EventStageProgress, Points: []berth.MatchPoint{{Requirement: name}}}
+		return berth.Event{Type: berth.EventStageProgress, Items: []berth.Item{{Kind: "point", Value: json.RawMessage(`"` + name + `"`)}}}
 	}
 	inBubble(t, f, Options{FlushInterval: time.Hour, FlushSize: 1000}, yes, func(t *testing.T, w *Writer) {
 		require.NoError(t, w.Event(berth.Event{Type: berth.EventStart, Model: "m"}, berth.Event{Type: berth.EventStageProgress, Status: berth.TaskStreaming}))
 		tokens(t, w, "a")
-		w.SetStage(berth.StageCompare)
+		w.SetStage("compare")
 		require.NoError(t, w.Event(berth.Event{Type: berth.EventStageProgress, Message: "comparing"}))
 		tokens(t, w, "bc")
 		require.NoError(t, w.Event(point("Go")))
@@ -387,8 +387,8 @@ func TestWriter_StreamLost_StartStagesPointsRestored(t *testing.T) { // T10, L12
 		var got []string
 		for _, ev := range last {
 			line := string(ev.Type) + " " + string(ev.Stage) + " " + ev.Text + ev.Message + string(ev.Status)
-			for _, p := range ev.Points {
-				line += p.Requirement + ","
+			for _, item := range ev.Items {
+				line += strings.Trim(string(item.Value), `"`) + ","
 			}
 			got = append(got, line)
 		}

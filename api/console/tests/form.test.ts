@@ -1,54 +1,70 @@
 import { expect, test } from 'vitest';
 import { newId, problemOf } from '../src/lib/api';
-import type { TemplateView } from '../src/lib/openapi';
-import { accepted, emptyValue, fieldAt, fieldsOf, inspect, isFilled, maxTextBytes, measured, takes, variablesOf, type Upload } from '../src/lib/form';
+import type { Template } from '../src/lib/openapi';
+import { accepted, chosenOf, emptyValue, fieldAt, fieldsOf, inspect, isFilled, maxTextBytes, measured, takes, variablesOf, type Upload } from '../src/lib/form';
 
-const match: TemplateView = {
-  template: 'job_match', locales: ['en', 'zh'], mode: 'stream', credits: 3,
-  variables: [
-    { name: 'resume', required: true, group: '', kinds: ['text', 'text_asset'] },
-    { name: 'jobText', required: false, group: 'job', kinds: ['text', 'text_asset'] },
-    { name: 'jobImage', required: false, group: 'job', kinds: ['image_asset'] },
-    { name: 'image', required: false, group: 'job', kinds: ['image_asset'] },
-    { name: 'notes', required: false, group: '', kinds: ['text'] },
-  ],
-};
+/** A template with variables in short: name, then what differs from an optional text in the request. */
+const of = (...variables: [name: string, more?: object][]) => ({
+  name: 'any', title: { en: 'Any' }, locales: ['en'], mode: 'batch', credits: 1, version: '1', steps: [], stages: [], items: [],
+  variables: variables.map(([name, more = {}]) => ({ name, kind: 'document', kinds: ['text', 'text_asset'], required: false, label: { en: name }, ...more })),
+}) as unknown as Template;
+const photo = { kind: 'image', kinds: ['image_asset'] };
 
-test('a group of variables is one field that takes text or an image', () => {
-  expect(fieldsOf(match)).toEqual([
-    { key: 'resume', text: 'resume', image: '', documents: true, required: true },
-    { key: 'jobText', text: 'jobText', image: 'jobImage', documents: true, required: true },
-    { key: 'notes', text: 'notes', image: '', documents: false, required: false },
+const claim = of(
+  ['letter', { required: true }], ['receipt', { group: 'proof' }], ['receiptPhoto', { ...photo, group: 'proof' }], ['scan', { ...photo, group: 'proof' }],
+  ['notes', { kind: 'text', kinds: ['text'] }],
+);
+
+test('a group with one text is a field that takes text or an image', () => {
+  const [letter, receipt, notes] = claim.variables.filter((v) => !v.name.match(/Photo|scan/));
+  expect(fieldsOf(claim)).toEqual([
+    { key: 'letter', text: 'letter', image: '', documents: true, brief: false, required: true, group: '', of: letter },
+    { key: 'receipt', text: 'receipt', image: 'receiptPhoto', documents: true, brief: false, required: true, group: '', of: receipt },
+    { key: 'notes', text: 'notes', image: '', documents: false, brief: true, required: false, group: '', of: notes },
   ]);
 });
 
+test('a group of several texts, or of images only, is a choice of which one field counts', () => {
+  const keys = (t: Template) => fieldsOf(t).map((f) => [f.key, f.text, f.image, f.group, f.required]);
+  const texts = of(['terms', { group: 'g' }], ['other'], ['number', { group: 'g', kind: 'text' }], ['page', { ...photo, group: 'g' }]);
+  expect(keys(texts)).toEqual([['terms', 'terms', 'page', 'g', true], ['number', 'number', '', 'g', true], ['other', 'other', '', '', false]]);
+  expect(keys(of(['front', { ...photo, group: 'g' }], ['back', { ...photo, group: 'g' }]))).toEqual([['front', '', 'front', 'g', true], ['back', '', 'back', 'g', true]]);
+  const chosen = (chosen: Record<string, string>, ...filled: string[]) => chosenOf(fieldsOf(texts), chosen, (k) => filled.includes(k)).map((f) => f.key);
+  expect(chosen({})).toEqual(['terms', 'other']);
+  expect(chosen({}, 'number')).toEqual(['number', 'other']); // of a task that is edited
+  expect(chosen({ g: 'terms' }, 'number')).toEqual(['terms', 'other']);
+  expect(chosen({ g: 'gone' })).toEqual(['terms', 'other']);
+  expect(fieldAt(texts, 'variables.page')).toBe('terms');
+  expect(fieldAt(texts, 'variables.number')).toBe('number');
+});
+
 test('fieldAt maps a problem path to its field', () => {
-  expect(fieldAt(match, 'variables.image')).toBe('jobText');
-  expect(fieldAt(match, 'variables.resume.assetId')).toBe('resume');
-  expect(fieldAt(match, 'serviceId')).toBe('serviceId');
+  expect(fieldAt(claim, 'variables.scan')).toBe('receipt');
+  expect(fieldAt(claim, 'variables.letter.assetId')).toBe('letter');
+  expect(fieldAt(claim, 'serviceId')).toBe('serviceId');
 });
 
 test('variablesOf prefers an image to text and omits empty fields', async () => {
-  const upload: Upload = { name: 'posting.png', kind: 'image', assetId: '' };
-  const values = { resume: { ...emptyValue(), text: 'me' }, jobText: { text: 'old', upload }, notes: emptyValue() };
-  expect(await variablesOf(fieldsOf(match), values, async () => 'a_1')).toEqual({ resume: 'me', jobImage: { assetId: 'a_1' } });
+  const upload: Upload = { name: 'receipt.png', kind: 'image', assetId: '' };
+  const values = { letter: { ...emptyValue(), text: 'me' }, receipt: { text: 'old', upload }, notes: emptyValue() };
+  expect(await variablesOf(fieldsOf(claim), values, async () => 'a_1')).toEqual({ letter: 'me', receiptPhoto: { assetId: 'a_1' } });
 });
 
 test('a document is uploaded in place of the text of a field that takes uploads', async () => {
-  const [resume, job, notes] = fieldsOf(match);
-  expect(accepted(resume)).toBe('.txt,.md,.text,text/*,.pdf,.docx,.odt,.html,.htm,.xml,.eml');
-  expect(accepted(job)).toBe('.txt,.md,.text,text/*,.pdf,.docx,.odt,.html,.htm,.xml,.eml,image/png,image/jpeg,image/webp');
+  const [letter, receipt, notes] = fieldsOf(claim);
+  expect(accepted(letter)).toBe('.txt,.md,.text,text/*,.pdf,.docx,.odt,.html,.htm,.xml,.eml');
+  expect(accepted(receipt)).toBe('.txt,.md,.text,text/*,.pdf,.docx,.odt,.html,.htm,.xml,.eml,image/png,image/jpeg,image/webp');
   expect(accepted(notes)).toBe('.txt,.md,.text,text/*');
   const document: Upload = { name: 'cv.PDF', kind: 'document', assetId: '' };
   const value = { text: 'old', upload: document };
   expect(isFilled({ text: '', upload: document })).toBe(true);
-  expect([resume, job, notes].map((f) => [takes(f, 'document'), takes(f, 'image')])).toEqual([[true, false], [true, true], [false, false]]);
+  expect([letter, receipt, notes].map((f) => [takes(f, 'document'), takes(f, 'image')])).toEqual([[true, false], [true, true], [false, false]]);
   const uploads: string[] = [];
   const upload = async (u: Upload, key: string) => `a_${uploads.push(`${key} ${u.name}`)}`;
-  expect(await variablesOf([resume, notes], { resume: value, notes: value }, upload)).toEqual({ resume: { assetId: 'a_1' }, notes: 'old' });
-  expect(uploads).toEqual(['resume cv.PDF']);
+  expect(await variablesOf([letter, notes], { letter: value, notes: value }, upload)).toEqual({ letter: { assetId: 'a_1' }, notes: 'old' });
+  expect(uploads).toEqual(['letter cv.PDF']);
   const stored = { text: '', upload: { ...document, assetId: 'a_9' } };
-  expect(await variablesOf([resume], { resume: stored }, upload)).toEqual({ resume: { assetId: 'a_9' } });
+  expect(await variablesOf([letter], { letter: stored }, upload)).toEqual({ letter: { assetId: 'a_9' } });
   expect(uploads, 'a stored file is not uploaded again').toHaveLength(1);
 });
 
@@ -83,8 +99,8 @@ test('the size of a text is measured in bytes near the limit', () => {
 });
 
 test('problemOf parses problem details and tolerates other bodies', () => {
-  const p = problemOf(422, JSON.stringify({ title: 'x', detail: 'is missing', code: 'invalid', field: 'variables.resume' }));
-  expect([p.status, p.code, p.field, p.message]).toEqual([422, 'invalid', 'variables.resume', 'is missing']);
+  const p = problemOf(422, JSON.stringify({ title: 'x', detail: 'is missing', code: 'invalid', field: 'variables.letter' }));
+  expect([p.status, p.code, p.field, p.message]).toEqual([422, 'invalid', 'variables.letter', 'is missing']);
   expect(problemOf(429, '{"retryAfter":7,"code":"rate_limited"}').retryAfter).toBe(7);
   // What a proxy in front of the server answers.
   const html = '<html><h1>Bad Gateway</h1></html>';

@@ -106,3 +106,17 @@ test('a failed task is explained in both languages, with what its user or operat
   }
   i18n.lang = 'en';
 });
+
+test('a time is shown with its distance, and with date and zone', async () => {
+  const { i18n } = await import('../src/lib/i18n.svelte');
+  const before = (seconds: number) => i18n.relative(Date.now() - seconds * 1000 - 10);
+  expect([0, 59, 61, 7199, 86_401, 86_400 * 45, 86_400 * 800].map(before))
+    .toEqual(['now', '59 seconds ago', '1 minute ago', '1 hour ago', 'yesterday', 'last month', '2 years ago']);
+  const at = Date.UTC(2026, 0, 31, 8, 5, 9);
+  expect(i18n.exact(at)).toMatch(/2026.*:05:09.*(UTC|GMT)/);
+  i18n.lang = 'zh';
+  expect(before(86_400 * 3)).toBe('3天前');
+  expect(i18n.exact(at)).toMatch(/2026年1月31日.*:05:09/);
+  expect(i18n.exact(0)).toBe('');
+  i18n.lang = 'en';
+});

@@ -9,9 +9,16 @@ const tags = (text: string) => [...html(text).matchAll(/<([a-z0-9]+)/g)].map((m)
 
 test('common Markdown becomes elements', () => {
   const out = html('## Strong match\n\n**Go** and `etcd`, *mostly*.\n\n1. one\n2. two\n   - inner\n\n> quoted\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\ncode <b>\n```');
-  for (const piece of ['<strong>Go</strong>', '<code>etcd</code>', '<em>mostly</em>', '<ol', '<ul', '<blockquote>', '<th>a', '<td>2', 'code &lt;b>']) {
+  for (const piece of ['<strong>Go</strong>', '<code>etcd</code>', '<em>mostly</em>', '<ol', '<ul', '<blockquote dir="auto">', '<th>a', '<td>2', 'code &lt;b>']) {
     expect(out).toContain(piece);
   }
+});
+
+// The direction of a block is that of its letters: those of an element with a direction of its own do not count.
+test('each block of a text has one direction, and what is in it has none', () => {
+  expect(html('- مرحبا\n  - عالم\n\n> نص')).toBe('<div class="prose"><ul dir="auto"><li><p>مرحبا</p><ul><li><p>عالم</p></li></ul></li></ul><blockquote dir="auto"><p>نص</p></blockquote></div>');
+  const rtl = render(Markdown, { props: { text: 'API هو', dir: 'rtl' } }).body;
+  expect(rtl).toContain('<p dir="rtl">');
 });
 
 test('hostile text stays text', () => {

@@ -12,26 +12,23 @@ export const policy = "default-src 'none'; script-src 'self'; style-src 'self'; 
  *   answer: (id: string) => string, connections: (id: string) => number, close: () => Promise<void> }} Mock
  */
 
-const texts = (kinds) => ({ kinds: kinds ?? ['text', 'text_asset'] });
-const posting = [
-  { name: 'jobText', required: false, group: 'job', ...texts() },
-  { name: 'jobImage', required: false, group: 'job', ...texts(['image_asset']) },
-  { name: 'image', required: false, group: 'job', ...texts(['image_asset']) },
-];
-const extra = [{ name: 'detailedResume', required: false, ...texts() }, { name: 'notes', required: false, ...texts() }];
-const resume = { name: 'resume', required: true, ...texts() };
-const either = [
-  { name: 'resume', required: false, group: 'resume', ...texts() },
-  { name: 'image', required: false, group: 'resume', ...texts(['image_asset']) },
-  extra[1],
-];
+const variable = (name, more = {}) => ({ name, kind: 'document', kinds: ['text', 'text_asset'], required: false, label: { en: name }, ...more });
+const image = (name, group) => variable(name, { kind: 'image', kinds: ['image_asset'], group });
+const posting = [variable('jobText', { group: 'job' }), image('jobImage', 'job'), image('image', 'job')];
+const extra = [variable('detailedResume'), variable('notes', { kind: 'text' })];
+const resume = variable('resume', { required: true });
+const either = [variable('resume', { group: 'resume' }), image('image', 'resume'), extra[1]];
+const template = (name, credits, mode, variables, more = {}) => ({ name, version: '1', title: { en: name }, locales: ['en', 'zh'], credits, mode, variables, steps: [], stages: [], items: [], ...more });
 export const templates = [
-  { template: 'job_match', credits: 3, mode: 'stream', variables: [resume, ...posting, ...extra] },
-  { template: 'interview_prep', credits: 2, mode: 'stream', variables: [resume, ...posting, ...extra] },
-  { template: 'resume_customize', credits: 2, mode: 'batch', variables: [resume, ...posting, ...extra] },
-  { template: 'resume_summary', credits: 1, mode: 'batch', variables: either },
-  { template: 'detailed_resume_summary', credits: 2, mode: 'batch', variables: either },
-  { template: 'job_summary', credits: 1, mode: 'batch', variables: [...posting, extra[1]] },
+  template('job_match', 3, 'stream', [resume, ...posting, ...extra], {
+    stages: ['ingest', 'compare', 'score', 'deliver'].map((id) => ({ id, label: { en: id } })),
+    items: [{ id: 'point', label: { en: 'Requirements' }, schema: { type: 'object', required: ['requirement', 'matched'], properties: { requirement: { type: 'string' }, matched: { type: 'boolean', title: 'Met' }, evidence: { type: 'string' } } } }],
+  }),
+  template('interview_prep', 2, 'stream', [resume, ...posting, ...extra]),
+  template('resume_customize', 2, 'batch', [resume, ...posting, ...extra]),
+  template('resume_summary', 1, 'batch', either),
+  template('detailed_resume_summary', 2, 'batch', either),
+  template('job_summary', 1, 'batch', [...posting, extra[1]]),
 ];
 
 const points = {
@@ -134,9 +131,9 @@ function script(task) {
   if (template === 'job_match' || template === 'interview_prep') {
     if (template === 'job_match') {
       say('stage_progress', 'ingest', { status: 'MATCH_PENDING', message: zh ? '收集上下文' : 'gathering context' }, 8);
-      const all = points[locale].map(([requirement, matched, evidence]) => ({ requirement, matched, evidence }));
-      say('stage_progress', 'compare', { points: all.slice(0, 5) }, 4);
-      say('stage_progress', 'compare', { points: all.slice(5) }, 2);
+      const all = points[locale].map(([requirement, matched, evidence]) => ({ kind: 'point', value: { requirement, matched, evidence } }));
+      say('stage_progress', 'compare', { items: all.slice(0, 5) }, 4);
+      say('stage_progress', 'compare', { items: all.slice(5) }, 2);
       say('stage_progress', 'score', { message: zh ? '75 分' : '75 of 100' }, 2);
     }
     const stage = template === 'job_match' ? 'deliver' : 'answer';
@@ -238,7 +235,7 @@ export async function startMock(o = {}) {
       const s = JSON.parse(body.toString());
       const v = s.variables;
       if (v.notes === '429') return json(429, { status: 429, code: 'rate_limited', detail: 'too many requests', rateLimited: true, retryAfter: 7 });
-      if (templates.find((t) => t.template === s.template)?.variables.some((x) => x.name === 'resume' && x.required) && !v.resume) return problem(422, 'invalid', 'is missing: ' + s.template + ' needs it', 'variables.resume');
+      if (templates.find((t) => t.name === s.template)?.variables.some((x) => x.name === 'resume' && x.required) && !v.resume) return problem(422, 'invalid', 'is missing: ' + s.template + ' needs it', 'variables.resume');
       if (v.jobText?.trim() === '?') return problem(422, 'invalid', 'is too short to be a posting', 'variables.jobText');
       const taskId = create(s.template, { locale: s.locale, serviceId: s.serviceId, image: Boolean(v.jobImage ?? v.image), reset: /reset/.test(v.notes), fail: /fail/.test(v.notes), ...(s.taskId ? { taskId: s.taskId } : {}) });
       return json(202, { taskId, status: 'PENDING', queue: 'q_paid_stream', model: 'deepseek-chat', tier: 'paid', position: 3, etaSeconds: 12, pollAfterMs: 3000, eventsUrl: `/v1/tasks/${taskId}/events` });
@@ -299,7 +296,7 @@ export async function startMock(o = {}) {
   };
 
   for (let i = 0; i < (o.history ?? 0); i++) {
-    const template = templates[i % 6].template;
+    const template = templates[i % 6].name;
     const id = create(template, { createdAt: new Date(Date.now() - (o.history - i) * 47 * 60_000).toISOString(), locale: i % 3 ? 'en' : 'zh', fail: i % 5 === 4 });
     while (advance(tasks.get(id)));
   }

@@ -15,18 +15,28 @@ describe('lost', () => { // FR2
   });
 });
 
-/** A room with one participant whose tracks the server may have lost. */
+/** A media track: a clone has another id. */
+function media(id: string): { id: string; readyState: string; clone: () => unknown } {
+  return { id, readyState: 'live', clone: () => media(`${id}'`) };
+}
+
+/** A room with one participant whose tracks the server may have lost. It does not publish a track whose id it knows. */
 function fake(sources: string[]) {
   const published: string[] = [];
-  const tracks = sources.map((source) => ({ source, isMuted: false, mediaStreamTrack: { readyState: 'live' } }));
+  const tracks = sources.map((source) => ({
+    source, isMuted: false, isUserProvided: false, mediaStreamTrack: media(source), sender: {}, getProcessor: () => undefined,
+    async replaceTrack(next: ReturnType<typeof media>) { this.mediaStreamTrack = next; },
+  }));
   const pubs = new Map<string, unknown>(tracks.map((track) => [track.source, { track, source: track.source, options: { name: track.source } }]));
-  const server = new Set(sources);
+  const server = new Set(sources), known = new Set(sources);
   let time = 0;
   const localParticipant = {
     trackPublications: pubs,
     unpublishTrack: async (track: { source: string }) => void pubs.delete(track.source),
-    publishTrack: async (track: { source: string }, options: unknown) => {
+    publishTrack: async (track: (typeof tracks)[0], options: unknown) => {
       published.push(track.source);
+      if (known.has(track.mediaStreamTrack.id)) throw new Error('no response from server');
+      known.add(track.mediaStreamTrack.id);
       pubs.set(track.source, { track, source: track.source, options });
       server.add(track.source);
     },
@@ -35,7 +45,7 @@ function fake(sources: string[]) {
   const again: string[] = [];
   const repair = new Repair({ localParticipant } as never, (source) => again.push(source), read as never);
   return {
-    published, pubs, server, tracks, again, repair,
+    published, pubs, server, known, tracks, again, repair,
     checks: async (n: number) => { for (let i = 0; i < n; i++) { time++; await repair.check(); } },
   };
 }
@@ -64,6 +74,7 @@ describe('Repair', () => { // FR2
     const f = fake(all);
     f.repair.interrupted();
     f.pubs.delete(source);
+    f.known.delete(source);
     await f.checks(3);
     expect(f.published).toEqual([source]);
     expect((f.pubs.get(source) as { options: unknown }).options).toEqual({ name: source });

@@ -53,7 +53,7 @@ test('a stream that is cut repeatedly is read completely and without duplicates'
     expect(mock.connections(id)).toBeGreaterThan(5);
     expect(run.status).toBe('COMPLETED');
     expect(answerOf(run)).toBe(mock.answer(id));
-    expect(run.points).toHaveLength(8);
+    expect(run.items).toHaveLength(8);
   } finally {
     await mock.close();
   }

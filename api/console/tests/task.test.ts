@@ -13,13 +13,15 @@ function framesOf(events: [string, Record<string, unknown>?][], gen = 100) {
 
 const play = (run: Run, frames: ReturnType<typeof framesOf>) => frames.reduce(apply, run);
 
+const point = (requirement: string, matched: boolean) => ({ kind: 'point', value: { requirement, matched } });
+
 const chain: [string, Record<string, unknown>?][] = [
   ['queued', { stage: 'queue', position: 3, etaSeconds: 9 }],
   ['start', { stage: 'ocr', model: 'glm-4.1v-thinking-flash', queue: 'q_free_vision', tier: 'free' }],
   ['stage_progress', { stage: 'ocr', status: 'OCR_PENDING', message: 'reading' }],
   ['stage_progress', { stage: 'summary', status: 'SUMMARY_PENDING' }],
-  ['stage_progress', { stage: 'ingest', status: 'MATCH_PENDING' }],
-  ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true, evidence: 'Go since 2016' }, { requirement: 'Kafka', matched: false }] }],
+  ['stage_progress', { stage: 'queue', status: 'MATCH_PENDING' }],
+  ['stage_progress', { stage: 'compare', items: [point('Go', true), point('Kafka', false)] }],
   ['token', { stage: 'deliver', text: 'The ' }],
   ['token_batch', { stage: 'deliver', text: 'match is ', count: 2 }],
   ['token_batch', { stage: 'deliver', text: 'good.', count: 2 }],
@@ -34,7 +36,7 @@ test('the events of a chain update its steps in order', () => {
   expect(run.steps[0]).toMatchObject({ model: 'glm-4.1v-thinking-flash', queue: 'q_free_vision', startedAt: 1000, endedAt: 1003 });
   expect(run.steps[2]).toMatchObject({ startedAt: 1004, endedAt: 1009 });
   expect(answerOf(run)).toBe('The match is good.');
-  expect(run.points).toHaveLength(2);
+  expect(run.items).toHaveLength(2);
   expect(run.usage).toEqual({ inputTokens: 10, outputTokens: 5 });
 });
 
@@ -142,20 +144,20 @@ test('a page reloaded in mid-stream assigns replayed events to their steps', () 
   expect(run.current).toBe(2);
 });
 
-test('reset clears the text of the lost attempt, and new points replace its points', () => {
+test('reset clears the text of the lost attempt, and new items replace its items', () => {
   let run = play(plan('job_match', 'summary', 'match'), framesOf([
-    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }, { requirement: 'old', matched: false }] }],
+    ['stage_progress', { stage: 'compare', items: [point('Go', true), point('old', false)] }],
     ['token', { stage: 'deliver', text: 'half an ans' }],
     ['reset', { stage: 'deliver', message: 'the worker was lost' }],
   ]));
   expect(answerOf(run)).toBe('');
-  expect(run.points).toHaveLength(2);
+  expect(run.items).toHaveLength(2);
   expect(run.notices).toEqual([{ kind: 'reset', message: 'the worker was lost' }]);
   run = play({ ...run, lastId: '' }, framesOf([
-    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }] }],
+    ['stage_progress', { stage: 'compare', items: [point('Go', true)] }],
     ['token_batch', { stage: 'deliver', text: 'whole', count: 1 }],
   ]));
-  expect(run.points.map((p) => p.requirement)).toEqual(['Go']);
+  expect(run.items).toEqual([point('Go', true)]);
   expect(answerOf(run)).toBe('whole');
 });
 
@@ -182,7 +184,7 @@ test('a step that waits again after a reset shows its position and pause, also o
   }
 });
 
-test('an answer is being written from its first words or points on; until then the model thinks', () => {
+test('an answer is being written from its first words or items on; until then the model thinks', () => {
   const frames = framesOf([
     ['start', { stage: 'answer' }],
     ['stage_progress', { stage: 'answer', status: 'STREAMING', message: 'writing' }],
@@ -200,7 +202,7 @@ test('an answer is being written from its first words or points on; until then t
   expect(run.steps[0].message).toBe('');
   const match = play(plan('job_match', 'summary', 'match'), framesOf([
     ['stage_progress', { stage: 'ingest', status: 'STREAMING', message: 'reading the posting' }],
-    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true }] }],
+    ['stage_progress', { stage: 'compare', items: [point('Go', true)] }],
   ]));
   expect(statusOf(match)).toBe('STREAMING');
   const failed = apply(match, { id: '', event: 'stage_progress', data: '{"stage":"ingest","code":"provider_unavailable","message":"retrying"}' });
@@ -208,13 +210,31 @@ test('an answer is being written from its first words or points on; until then t
   expect(statusOf(apply(failed, { id: '', event: 'reset', data: '{"stage":"ingest"}' }))).toBe('QUEUED');
 });
 
-test('single points are added, repeated points replace earlier ones', () => {
+test('items of every kind are added, and one that is sent again is shown once', () => {
   const run = play(plan('job_match', 'match'), framesOf([
-    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: false }] }],
-    ['stage_progress', { stage: 'compare', points: [{ requirement: 'SQL', matched: true }] }],
-    ['stage_progress', { stage: 'compare', points: [{ requirement: 'Go', matched: true, evidence: 'e' }] }],
+    ['stage_progress', { stage: 'compare', items: [point('Go', false)] }],
+    ['stage_progress', { stage: 'compare', items: [{ kind: 'anything', value: ['x', null, 1] }, point('Go', false)] }],
+    ['stage_progress', { stage: 'compare', items: [point('Go', true)] }],
+    ['stage_progress', { stage: 'compare', items: ['no item', { kind: '' }, null] }],
   ]));
-  expect(run.points.map((p) => [p.requirement, p.matched])).toEqual([['Go', true], ['SQL', true]]);
+  expect(run.items).toEqual([point('Go', false), { kind: 'anything', value: ['x', null, 1] }, point('Go', true)]);
+});
+
+test('the steps of any template are found by their statuses and names', () => {
+  const statuses: Record<string, string> = { one: 'LOOKING', two: 'TWO_PENDING', three: 'TWO_PENDING' };
+  const row = { status: 'PENDING', stepIndex: 0, steps: Object.keys(statuses).map((name) => ({ name })) };
+  const fresh = adopt(emptyRun('t1'), row, (step) => statuses[step]);
+  const reached = (...events: [string, Record<string, unknown>?][]) => {
+    const run = play(fresh, framesOf(events));
+    return [run.seen, run.status, run.steps.map((s) => s.text)];
+  };
+  expect(reached(['stage_progress', { status: 'LOOKING' }])).toEqual([0, 'LOOKING', ['', '', '']]);
+  expect(reached(['stage_progress', { status: 'TWO_PENDING' }])).toEqual([1, 'TWO_PENDING', ['', '', '']]);
+  // A step in the middle streams, too; the stages of the last one may have the name of an earlier step.
+  expect(reached(
+    ['stage_progress', { stage: 'one', status: 'STREAMING' }], ['token', { stage: 'one', text: 'a' }], ['queued', { stage: 'queue', status: 'TWO_PENDING' }],
+    ['token', { stage: 'two', text: 'b' }], ['token', { stage: 'anything', text: 'c' }], ['token', { stage: 'one', text: 'd' }],
+  )).toEqual([2, 'STREAMING', ['a', 'b', 'cd']]);
 });
 
 test('gap is shown, keeps the resume position, and is cleared by the whole text', () => {
@@ -268,10 +288,12 @@ test('the step of a cancelled task that is opened later was cancelled, not left 
   expect(adopt(emptyRun('t1'), row).steps.map((s) => s.phase)).toEqual(['done', 'cancelled']);
 });
 
-test('a batch answer is parsed as JSON, also from a string', () => {
-  const frames = (result: unknown) => framesOf([['done', { stage: 'answer', result }]]);
-  expect(play(plan('resume_summary', 'summary'), frames({ headline: 'h' })).result).toEqual({ headline: 'h' });
-  expect(play(plan('resume_summary', 'summary'), frames('{"headline":"h"}')).result).toEqual({ headline: 'h' });
+test('a result without a text is JSON of any form', () => {
+  for (const result of [{ headline: 'h' }, { items: [{ kind: 'no item', value: 1 }] }, ['a'], 'text', 0, false]) {
+    expect(play(plan('any', 'summary'), framesOf([['done', { stage: 'answer', result }]])).result).toEqual(result);
+    const read = adopt(plan('any', 'summary'), { status: 'COMPLETED', result });
+    expect([read.result, read.items]).toEqual([result, []]);
+  }
 });
 
 test('malformed and unknown events advance the position and change nothing else', () => {
@@ -293,15 +315,14 @@ test('a polled status only moves forward and ends the run', () => {
   expect(run.temporalUrl).toBe('');
 });
 
-test('the points of a match arrive with its text, from the row and from the last event', () => {
-  const result = { points: [{ requirement: 'Go', matched: true }] };
-  const point = { requirement: 'Go', matched: true, evidence: '' };
+test('the items of an answer arrive with its text, from the row and from the last event', () => {
+  const result = { items: [point('Go', true)] };
   for (const run of [
     adopt(plan('job_match', 'summary', 'match'), { status: 'COMPLETED', text: '## Hello', result }),
     play(plan('job_match', 'summary', 'match'), framesOf([['done', { stage: 'deliver', text: '## Hello', result }]])),
   ]) {
     expect(answerOf(run)).toBe('## Hello');
-    expect(run.points).toEqual([point]);
+    expect(run.items).toEqual(result.items);
     expect(run.result).toBeUndefined();
   }
 });

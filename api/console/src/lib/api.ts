@@ -1,19 +1,24 @@
 // The calls of berth's HTTP API that the page makes, and the problem details of failed calls.
 import { at, signalling } from './home';
 import type { Provider } from './oidc';
-import type { AssetView, EntryView, InvitationView, JoinView, MeOutputBody, RedeemOutputBody, SignIn, SubmitAnswer, SubmitBody, TaskView, TemplateView } from './openapi';
+import type { AssetView, EntryView, InvitationView, JoinView, MeOutputBody, RedeemOutputBody, SignIn, SubmitAnswer, SubmitBody, TaskView, Template } from './openapi';
 import { Refused } from './sse';
+
+/** What is wrong in a request, and where. */
+export interface Mistake { field: string; message: string; file: string; line: number }
 
 /** An error response of the API; status is 0 if the server could not be reached. */
 export class Problem extends Error {
   constructor(
     readonly status: number,
     readonly code: string,
-    /** The path of the invalid field, such as variables.resume; empty if the problem concerns no field. */
+    /** The path of the invalid field, such as variables.letter; empty if the problem concerns no field. */
     readonly field: string,
     message: string,
     /** Seconds after which to retry; 0 if the response does not state it. */
     readonly retryAfter = 0,
+    /** All fields, or places in files, that are wrong. */
+    readonly mistakes: Mistake[] = [],
   ) {
     super(message);
   }
@@ -43,7 +48,8 @@ export function problemOf(status: number, body: string, retryHeader = ''): Probl
   const field = str(doc.field) || str(first.location) || str(first.field);
   const message = str(doc.detail) || str(first.message) || str(doc.title) || `HTTP ${status}`;
   const retry = typeof doc.retryAfter === 'number' ? doc.retryAfter : Number.parseInt(retryHeader, 10) || 0;
-  return new Problem(status, str(doc.code), field.replace(/^(body|request)\./, ''), message, retry);
+  const mistakes = list(doc.errors).map((e) => ({ field: str(e.field), message: str(e.message), file: str(e.file), line: typeof e.line === 'number' ? e.line : 0 }));
+  return new Problem(status, str(doc.code), field.replace(/^(body|request)\./, ''), message, retry, mistakes);
 }
 
 /** A client of the API with one token, which may be renewed, or with none for what needs none. */
@@ -80,8 +86,8 @@ export class Api {
     return this.call('GET', '/v1/me');
   }
 
-  async templates(): Promise<TemplateView[]> {
-    return (await this.call<{ templates: TemplateView[] }>('GET', '/v1/templates')).templates;
+  async templates(): Promise<Template[]> {
+    return (await this.call<{ templates: Template[] }>('GET', '/v1/templates')).templates;
   }
 
   /** upload stores a file and returns its asset id. */
@@ -107,14 +113,18 @@ export class Api {
 
   /** text returns a stored text, for example the output of a step. */
   async text(assetId: string): Promise<string> {
-    const res = await fetch(at(`/v1/assets/${encodeURIComponent(assetId)}`), { headers: this.headers() });
-    const body = await res.text();
-    if (!res.ok) throw problemOf(res.status, body);
-    return body;
+    return (await this.content(assetId)).text();
   }
 
-  tasks(cursor: string, limit: number) {
-    return this.page<TaskView>('/v1/tasks', 'tasks', { limit, cursor });
+  /** content returns what an asset contains. */
+  async content(assetId: string): Promise<Blob> {
+    const res = await fetch(at(`/v1/assets/${encodeURIComponent(assetId)}`), { headers: this.headers() });
+    if (!res.ok) throw problemOf(res.status, await res.text());
+    return res.blob();
+  }
+
+  tasks(cursor: string, limit: number, filters: { q?: string; template?: string; status?: string; open?: boolean } = {}) {
+    return this.page<TaskView>('/v1/tasks', 'tasks', { ...filters, limit, cursor });
   }
 
   /** entries lists the changes of the own credits, newest first. */

@@ -1,10 +1,10 @@
 // The fields of a template's form, and their conversion into the variables of a submission.
-import type { TemplateView, VariableView } from './openapi';
+import type { Template, TemplateVariable } from './openapi';
 
 /** maxTextBytes is the API's limit of one text in UTF-8. A test of the page submits texts of this size and above. */
 export const maxTextBytes = 200_000;
 
-/** One field of the form: a variable, or a group of variables of which one is given, as text or as an image. */
+/** One field of the form: a variable, or several of a group that one field can take, as text or as an image. */
 export interface Field {
   key: string;
   /** The variable that takes text; empty if only an image is accepted. */
@@ -13,7 +13,13 @@ export interface Field {
   image: string;
   /** Whether the text may be an upload. */
   documents: boolean;
+  /** Whether the text usually is a line or a few. */
+  brief: boolean;
   required: boolean;
+  /** The group of which the user chooses one field; empty if there is nothing to choose. */
+  group: string;
+  /** The variable with the texts of the field: label, help and default. */
+  of: TemplateVariable;
 }
 
 /** A file that is uploaded when it is chosen: an image, or a document whose text the server extracts. */
@@ -99,33 +105,51 @@ export const accepted = (f: Field) =>
   [...(f.text ? ['.txt', '.md', '.text', 'text/*'] : []), ...(f.documents ? ['.pdf', '.docx', '.odt', '.html', '.htm', '.xml', '.eml'] : []),
     ...(f.image ? ['image/png', 'image/jpeg', 'image/webp'] : [])].join(',');
 
-const takesImage = (v: VariableView) => v.kinds.some((k) => k.startsWith('image'));
-const takesText = (v: VariableView) => v.kinds.some((k) => k.startsWith('text'));
-const takesUpload = (v: VariableView) => v.kinds.includes('text_asset');
+const takesImage = (v: TemplateVariable) => v.kind === 'image';
 
-/** fieldsOf returns the form fields of a template, in the API's order. */
-export function fieldsOf(t: TemplateView): Field[] {
-  const out: Field[] = [];
-  const groups = new Set<string>();
-  for (const v of t.variables) {
-    if (v.group && groups.has(v.group)) continue;
-    const members = v.group ? t.variables.filter((m) => m.group === v.group) : [v];
-    if (v.group) groups.add(v.group);
-    const written = members.find(takesText);
-    const text = written?.name ?? '';
-    const image = members.find(takesImage)?.name ?? '';
-    out.push({ key: text || image, text, image, documents: written !== undefined && takesUpload(written), required: Boolean(v.group) || v.required });
-  }
-  return out;
+function field(of: TemplateVariable, image: string, group = ''): Field {
+  const text = takesImage(of) ? '' : of.name;
+  return {
+    key: of.name, text, image: text ? image : of.name, documents: text !== '' && of.kinds.includes('text_asset'), brief: of.kind === 'text',
+    required: Boolean(of.group) || of.required, group, of,
+  };
 }
 
-/** fieldAt returns the key of the field for a problem's path, such as variables.jobImage or variables.resume.assetId. */
-export function fieldAt(t: TemplateView, path: string): string {
+/**
+ * fieldsOf returns the form fields of a template, in its order. The text of a group and its first image are one field, because a user has the
+ * same thing in one form or the other. Several texts, or several images without a text, are a choice.
+ */
+export function fieldsOf(t: Template): Field[] {
+  const groups = new Set<string>();
+  return t.variables.flatMap((v) => {
+    if (!v.group) return [field(v, '')];
+    if (groups.has(v.group)) return [];
+    groups.add(v.group);
+    const members = t.variables.filter((m) => m.group === v.group);
+    const texts = members.filter((m) => !takesImage(m));
+    const images = members.filter(takesImage);
+    const choices = texts.length ? texts : images;
+    return choices.map((m, i) => field(m, i === 0 ? (images[0]?.name ?? '') : '', choices.length > 1 ? v.group : ''));
+  });
+}
+
+/** chosenOf returns the fields of a form without those that the user has not chosen: of a group, the chosen one, else that which is filled, else the first. */
+export function chosenOf(fields: Field[], chosen: Record<string, string>, filled: (key: string) => boolean): Field[] {
+  return fields.filter((f) => {
+    if (!f.group) return true;
+    const mates = fields.filter((m) => m.group === f.group);
+    return f === (mates.find((m) => m.key === chosen[f.group]) ?? mates.find((m) => filled(m.key)) ?? mates[0]);
+  });
+}
+
+/** fieldAt returns the key of the field for a problem's path, such as variables.photo or variables.letter.assetId. */
+export function fieldAt(t: Template, path: string): string {
   const name = path.replace(/^variables\./, '').split('.')[0];
-  const v = t.variables.find((m) => m.name === name);
-  if (!v) return name;
-  const mates = v.group ? t.variables.filter((m) => m.group === v.group).map((m) => m.name) : [name];
-  return fieldsOf(t).find((f) => mates.includes(f.key))?.key ?? name;
+  const fields = fieldsOf(t);
+  const found = fields.find((f) => f.text === name || f.image === name);
+  if (found) return found.key;
+  const group = t.variables.find((m) => m.name === name)?.group;
+  return fields.find((f) => group && f.of.group === group)?.key ?? name;
 }
 
 /** variablesOf returns the variables of the submission; upload returns the asset id of a file that is not stored yet. */

@@ -4,8 +4,9 @@ import type { PoolView } from './openapi';
 import { consoleWords, valueWord, type ConsoleWords } from './words';
 
 const en = {
-  productLine: 'Compare a résumé with a job posting.',
-  productSub: 'Watch the posting being read, summarised and matched, word by word. You can close the page at any time; the work continues.',
+  productLine: 'New task',
+  productSub: 'Choose what you need, and watch the answer being written. You can close the page at any time; the work continues.',
+  signInLine: 'Sign in to start tasks and to read their results.',
   newTask: 'New task', yourTasks: 'Your tasks', console: 'Console', signOut: 'Sign out', signedInAs: 'Signed in as', otherLanguage: '中文',
   skip: 'Skip to the content',
 
@@ -21,10 +22,11 @@ const en = {
   oidcExpired: 'Your sign-in has expired. Sign in again.',
   unreachable: 'Cannot reach the server. Is it running?', checking: 'Checking…',
 
-  what: 'What do you need?', mode_stream: 'live', mode_batch: 'structured',
+  what: 'What do you need?', mode_stream: 'live', mode_batch: 'whole', findTemplate: 'Search', moreTemplates: '{0} more. Search for what you need.', noTemplate: 'Nothing matches.', noTemplates: 'There are no templates yet.',
+  oneOf: 'One of these', byDefault: 'Without an entry: {0}',
   language: 'Answer language', service: 'Service', serviceHint: 'The service this task belongs to: 1 to 128 letters, digits and characters of _.@-. The names session, conference and operator are reserved.',
   start: 'Start', starting: 'Starting…', uploading: 'Uploading the file…',
-  tryExample: 'Fill in an example', clear: 'Clear', optional: 'optional', more: 'Add more context',
+  clear: 'Clear', optional: 'optional', more: 'Add more context',
   upload: 'Open a file', dropText: 'Paste the text here, or drop a text file or a document.',
   dropBoth: 'Paste the text or a screenshot here, or drop a file.', dropImage: 'Paste a screenshot here, or drop an image.',
   dropNow: 'Drop it here', removeImage: 'Remove the image', imageNote: 'The text will be read from this image.',
@@ -36,32 +38,19 @@ const en = {
   price: 'Price:', priceNone: 'This task costs no credits.', balanceAfter: 'Balance afterwards:',
   priceFree: 'Your credits do not suffice, so the task uses the free queue and model at no charge.',
 
-  f_resume: 'Résumé', f_jobText: 'Job posting', f_jobImage: 'Job posting', f_image: 'Image',
-  f_detailedResume: 'Detailed résumé', f_notes: 'Notes',
-  h_detailedResume: 'A longer version with projects and numbers, if you have one.',
-  h_notes: 'Anything else the answer should consider.',
-
-  t_job_match: 'Match', d_job_match: 'Compares the résumé with the posting point by point, quoting the passages that support each match.',
-  t_interview_prep: 'Interview preparation', d_interview_prep: 'Likely questions for this posting, and how to answer them.',
-  t_resume_customize: 'Tailored résumé', d_resume_customize: 'The résumé rewritten for this posting. Nothing is invented.',
-  t_resume_summary: 'Résumé summary', d_resume_summary: 'The candidate at a glance.',
-  t_detailed_resume_summary: 'Detailed résumé summary', d_detailed_resume_summary: 'Experience, projects and strengths in full.',
-  t_job_summary: 'Posting summary', d_job_summary: 'What the position requires, most important first.',
-
-  s_PENDING: 'Accepted', s_QUEUED: 'Waiting', s_PAUSED: 'Model paused', s_OCR_PENDING: 'Reading', s_SUMMARY_PENDING: 'Summarising', s_MATCH_PENDING: 'Matching',
-  s_ANSWER_PENDING: 'Writing',
+  s_PENDING: 'Accepted', s_QUEUED: 'Waiting', s_PAUSED: 'Model paused',
   s_THINKING: 'Thinking', s_RETRYING: 'Retrying', s_STREAMING: 'Writing', s_COMPLETED: 'Done', s_TRUNCATED: 'Done, incomplete', s_FAILED: 'Failed', s_CANCELLED: 'Cancelled',
 
-  st_ocr: 'Read the image', st_summary: 'Summarise', st_match: 'Match', st_interview: 'Prepare the interview',
-  st_customize: 'Tailor the résumé', st_answer: 'Answer', st_postingSummary: 'Summarise the posting',
-  g_ingest: 'Gather', g_compare: 'Compare', g_score: 'Score', g_deliver: 'Write',
   waiting: 'Waiting for the previous step', queued: 'In the queue', nextUp: 'Next in the queue', modelPaused: 'The model is paused', about: 'about',
   running: 'Running', finished: 'Done', stopped: 'Not run', failed: 'Failed here', cancelledHere: 'Cancelled here', notKnown: 'Not known until the server can be reached',
-  via: 'via', steps: 'Steps', showText: 'Show the text', showSummary: 'Show the summary',
+  via: 'via', steps: 'Steps', showOutput: 'Show the output', stageOf: '{0}, part {1} of {2}',
 
-  answer: 'Answer', evidence: 'Requirements', matched: 'matched', missing: 'missing', of: 'of', pointsLine: 'requirements so far are supported by the résumé', pointsDone: 'requirements are supported by the résumé',
-  noEvidence: 'Not found in the résumé.', raw: 'Raw JSON', nothingYet: 'The answer will appear here as it is written.',
+  answer: 'Answer', yes: 'yes', no: 'no', of: 'of', soFar: '{0} so far', showAll: 'Show all {0}', raw: 'Raw JSON', nothingYet: 'The answer will appear here as it is written.',
   nothingWritten: 'No text was written.', unreachableStatus: 'Server unreachable',
+  submitted: 'Submitted', text: 'Text', image: 'Image', copyJson: 'Copy as JSON', copyCurl: 'Copy as curl', inputErased: 'Erased, by you or because of its age.',
+  again: 'Run again', edit: 'Edit', replaceDraft: 'The form has what you have entered before. It is replaced by what was submitted for this task.', keepDraft: 'Keep the form',
+  templateGone: 'This template is no longer offered.',
+  template: 'Template', charged: 'Price', ended: 'Ended',
   copy: 'Copy', copied: 'Copied', cancel: 'Cancel', cancelling: 'Cancelling…', temporal: 'Run in Temporal',
   taskId: 'Task', created: 'Accepted', took: 'Time', tokens: 'Tokens', tokensIn: 'in', tokensOut: 'out', tier_paid: 'paid', tier_free: 'free', tier: 'Tier',
   erased: 'The texts of this task were erased, by you or because of their age. Its status remains.',
@@ -139,6 +128,7 @@ const en = {
   r_assetGone: 'The server no longer has this file. Choose it again.',
 
   noTasks: 'No tasks yet. Tasks you start will appear here.', allTasks: 'All tasks', older: 'Older', historyFailed: 'Could not load the list.',
+  findTitle: 'Search titles', all: 'All', open: 'Not ended', noneFound: 'No task matches.', listed: 'Tasks listed: {0}', listedMore: 'Tasks listed: {0}, and there are more',
   colTask: 'Task', colStatus: 'Status', colWhen: 'Started',
   credits: 'Credits', creditsLead: 'What added credits to your account and what used them, newest first.', creditsFailed: 'Could not load the entries.',
   noCredits: 'No entries yet.', colWhat: 'What', colAmount: 'Amount',
@@ -149,8 +139,9 @@ export type Words = typeof en;
 export type Word = keyof Words;
 
 const zh: Words = {
-  productLine: '对照简历与职位描述。',
-  productSub: '实时查看职位的识别、概括与逐条匹配，文字边生成边显示。可以随时关闭页面，任务会继续执行。',
+  productLine: '新任务',
+  productSub: '选择您需要的内容，实时查看回答的生成。可以随时关闭页面，任务会继续执行。',
+  signInLine: '登录后即可新建任务并查看结果。',
   newTask: '新任务', yourTasks: '我的任务', console: '控制台', signOut: '退出', signedInAs: '当前用户', otherLanguage: 'English',
   skip: '跳到正文',
 
@@ -166,10 +157,11 @@ const zh: Words = {
   oidcExpired: '登录已过期，请重新登录。',
   unreachable: '无法连接服务器，请确认服务器正在运行。', checking: '正在验证…',
 
-  what: '您需要什么？', mode_stream: '实时', mode_batch: '结构化',
+  what: '您需要什么？', mode_stream: '实时', mode_batch: '一次性', findTemplate: '搜索', moreTemplates: '还有 {0} 个，请搜索。', noTemplate: '没有匹配的内容。', noTemplates: '还没有模板。',
+  oneOf: '任选其一', byDefault: '不填时：{0}',
   language: '回答语言', service: '服务', serviceHint: '任务所属的服务：1 至 128 个字符，可用字母、数字和 _.@-。session、conference 和 operator 为保留名称。',
   start: '开始', starting: '正在提交…', uploading: '正在上传文件…',
-  tryExample: '填入示例', clear: '清空', optional: '选填', more: '补充更多信息',
+  clear: '清空', optional: '选填', more: '补充更多信息',
   upload: '打开文件', dropText: '在此粘贴文字，或拖入文本文件或文档。',
   dropBoth: '在此粘贴文字或截图，也可拖入文件。', dropImage: '在此粘贴截图，或拖入图片。',
   dropNow: '松开即可', removeImage: '移除图片', imageNote: '将从这张图片中识别文字。',
@@ -181,32 +173,19 @@ const zh: Words = {
   price: '价格：', priceNone: '此任务不消耗点数。', balanceAfter: '扣除后余额：',
   priceFree: '点数不足，任务将使用免费队列和模型，不收费。',
 
-  f_resume: '简历', f_jobText: '职位描述', f_jobImage: '职位描述', f_image: '图片',
-  f_detailedResume: '详细简历', f_notes: '备注',
-  h_detailedResume: '如有更详细的版本（项目、数据），可放在这里。',
-  h_notes: '回答时需要考虑的其他内容。',
-
-  t_job_match: '匹配分析', d_job_match: '逐条对照简历与职位要求，并引用原文作为依据。',
-  t_interview_prep: '面试准备', d_interview_prep: '针对该职位的可能问题与回答思路。',
-  t_resume_customize: '定制简历', d_resume_customize: '针对职位改写简历，绝不杜撰。',
-  t_resume_summary: '简历概要', d_resume_summary: '快速了解候选人。',
-  t_detailed_resume_summary: '简历详细概要', d_detailed_resume_summary: '完整的经历、项目与优势。',
-  t_job_summary: '职位概要', d_job_summary: '按重要程度列出职位要求。',
-
-  s_PENDING: '已受理', s_QUEUED: '排队中', s_PAUSED: '模型已暂停', s_OCR_PENDING: '识别中', s_SUMMARY_PENDING: '概括中', s_MATCH_PENDING: '匹配中',
-  s_ANSWER_PENDING: '撰写中',
+  s_PENDING: '已受理', s_QUEUED: '排队中', s_PAUSED: '模型已暂停',
   s_THINKING: '思考中', s_RETRYING: '重试中', s_STREAMING: '撰写中', s_COMPLETED: '已完成', s_TRUNCATED: '已完成，不完整', s_FAILED: '失败', s_CANCELLED: '已取消',
 
-  st_ocr: '识别图片', st_summary: '概括', st_match: '匹配', st_interview: '准备面试',
-  st_customize: '定制简历', st_answer: '回答', st_postingSummary: '概括职位',
-  g_ingest: '收集', g_compare: '对照', g_score: '评分', g_deliver: '撰写',
   waiting: '等待上一步', queued: '排队中', nextUp: '即将开始', modelPaused: '模型已暂停', about: '约',
   running: '进行中', finished: '完成', stopped: '未执行', failed: '在此失败', cancelledHere: '在此取消', notKnown: '连接服务器后才能得知',
-  via: '队列', steps: '步骤', showText: '查看识别出的文字', showSummary: '查看概要',
+  via: '队列', steps: '步骤', showOutput: '查看输出', stageOf: '{0}，第 {1} 部分，共 {2} 部分',
 
-  answer: '回答', evidence: '职位要求', matched: '符合', missing: '缺少', of: '/', pointsLine: '项要求（截至目前）在简历中有依据', pointsDone: '项要求在简历中有依据',
-  noEvidence: '简历中没有相关内容。', raw: '原始 JSON', nothingYet: '回答生成时会显示在这里。',
+  answer: '回答', yes: '是', no: '否', of: '/', soFar: '目前 {0} 项', showAll: '显示全部 {0} 项', raw: '原始 JSON', nothingYet: '回答生成时会显示在这里。',
   nothingWritten: '没有生成任何内容。', unreachableStatus: '无法连接服务器',
+  submitted: '提交的内容', text: '文字', image: '图片', copyJson: '复制为 JSON', copyCurl: '复制为 curl', inputErased: '已删除：由您删除，或已超过保存期限。',
+  again: '再次运行', edit: '编辑', replaceDraft: '表单中有您先前输入的内容，将替换为此任务提交的内容。', keepDraft: '保留表单',
+  templateGone: '已不再提供此模板。',
+  template: '模板', charged: '价格', ended: '结束时间',
   copy: '复制', copied: '已复制', cancel: '取消任务', cancelling: '正在取消…', temporal: '在 Temporal 中查看',
   taskId: '任务', created: '受理', took: '用时', tokens: 'Token 数', tokensIn: '输入', tokensOut: '输出', tier_paid: '付费', tier_free: '免费', tier: '级别',
   erased: '此任务的文本已被删除（由您操作或因保留期已满），仅保留其状态。',
@@ -284,19 +263,11 @@ const zh: Words = {
   r_assetGone: '服务器上已没有这个文件，请重新选择。',
 
   noTasks: '还没有任务，新建的任务会显示在这里。', allTasks: '全部任务', older: '更早', historyFailed: '无法载入列表。',
+  findTitle: '搜索标题', all: '全部', open: '进行中', noneFound: '没有符合条件的任务。', listed: '已列出 {0} 个任务', listedMore: '已列出 {0} 个任务，还有更多',
   colTask: '任务', colStatus: '状态', colWhen: '开始时间',
   credits: '点数', creditsLead: '点数的增加与使用记录，最新的在前。', creditsFailed: '无法载入明细。',
   noCredits: '还没有明细。', colWhat: '内容', colAmount: '数额',
   x_grant: '由运维人员增加', x_correction: '由运维人员更正', x_charge: '任务', x_refund: '任务退款', x_carried: '更早的明细合计',
-};
-
-/** The keys of a batch answer's JSON in Chinese. */
-const keysZh: Record<string, string> = {
-  name: '姓名', headline: '一句话', summary: '概要', yearsOfExperience: '工作年限', skillGroups: '技能分组', group: '组', skills: '技能',
-  experience: '经历', title: '职位', organisation: '单位', period: '时间', context: '背景', achievements: '成果', what: '内容', result: '结果',
-  projects: '项目', description: '说明', education: '教育', institution: '院校', degree: '学位', strengths: '优势', gaps: '未提及',
-  company: '公司', location: '地点', employment: '用工形式', salary: '薪资', responsibilities: '职责', mustHave: '必备要求', niceToHave: '加分项',
-  changes: '改动', section: '部分', change: '改动', reason: '理由', missing: '缺少', bullets: '要点', highlights: '亮点', languages: '语言', score: '评分', keywords: '关键词',
 };
 
 export type Lang = 'en' | 'zh';
@@ -364,9 +335,8 @@ class I18n {
     return (this.t as Record<string, string>)[key] ?? fallback;
   }
 
-  /** Returns a key of a batch answer as a readable label. */
+  /** Returns the name of a field, a step or the like as a readable label, for what has no title. */
   label(key: string): string {
-    if (this.lang === 'zh' && keysZh[key]) return keysZh[key];
     const words = key.replace(/([a-z\d])([A-Z])/g, '$1 $2').replace(/[_-]+/g, ' ').toLowerCase();
     return words.charAt(0).toUpperCase() + words.slice(1);
   }
@@ -398,6 +368,20 @@ class I18n {
     const today = d.toDateString() === new Date().toDateString();
     const locale = this.lang === 'zh' ? 'zh-CN' : 'en-GB';
     return d.toLocaleString(locale, today ? { hour: '2-digit', minute: '2-digit' } : { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
+  }
+
+  /** Formats a time with its date and zone. */
+  exact(ms: number): string {
+    if (!ms) return '';
+    return new Date(ms).toLocaleString(this.lang === 'zh' ? 'zh-CN' : 'en-GB', { dateStyle: 'medium', timeStyle: 'long' });
+  }
+
+  /** Formats how long ago a time was, in the largest unit. */
+  relative(ms: number): string {
+    const seconds = Math.max(0, Date.now() - ms) / 1000;
+    const units: [Intl.RelativeTimeFormatUnit, number][] = [['year', 31_557_600], ['month', 2_629_800], ['day', 86_400], ['hour', 3600], ['minute', 60], ['second', 1]];
+    const [unit, length] = units.find(([, s]) => seconds >= s) ?? ['second', 1];
+    return new Intl.RelativeTimeFormat(this.lang === 'zh' ? 'zh-CN' : 'en-GB', { numeric: 'auto' }).format(-Math.floor(seconds / length), unit);
   }
 
   /** Formats how many calls a model serves before one; an unknown number is negative. */

@@ -192,7 +192,7 @@ class Session {
 export const session = new Session();
 
 export type Place =
-  | { at: 'new' } | { at: 'history' } | { at: 'credits' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> }
+  | { at: 'new' } | { at: 'history'; filters: Record<string, string> } | { at: 'credits' } | { at: 'task'; id: string } | { at: 'console'; parts: string[]; filters: Record<string, string> }
   /** A conference, for its hosts by number and for guests by the secret of their link, which browsers do not send. Without either, the link is incomplete. */
   | { at: 'meeting'; e164: string; link: string }
   | { at: 'nowhere' };
@@ -213,7 +213,8 @@ const read = (): Place => {
   const view = consolePlace(location.hash);
   if (view) return { at: 'console', ...view };
   if (location.hash === '#/credits') return { at: 'credits' };
-  if (location.hash === '#/tasks') return { at: 'history' };
+  const list = /^#\/tasks(?:\?(.*))?$/.exec(location.hash);
+  if (list) return { at: 'history', filters: Object.fromEntries(new URLSearchParams(list[1] ?? '')) };
   return /^(#\/?)?$|^#token=/.test(location.hash) ? { at: 'new' } : { at: 'nowhere' };
 };
 
@@ -225,13 +226,24 @@ class Route {
       if (location.hash.startsWith('#token=')) void session.begin(); // which replaces the address
       const before = this.place;
       this.place = read();
-      const filtered = before.at === 'console' && this.place.at === 'console' && before.parts.join() === this.place.parts.join();
+      const filtered = before.at === 'console' && this.place.at === 'console' && before.parts.join() === this.place.parts.join()
+        || before.at === 'history' && this.place.at === 'history';
       if (!filtered) scrollTo(0, 0);
     });
   }
 
   toTask(id: string) {
     location.hash = `#/tasks/${encodeURIComponent(id)}`;
+  }
+
+  /** Filters the list of tasks, in place of the list that is shown. Empty filters are left out. */
+  toHistory(filters: Record<string, string>) {
+    const query = new URLSearchParams(Object.entries(filters).filter(([, v]) => v !== ''));
+    location.replace(query.size ? `#/tasks?${query}` : '#/tasks');
+  }
+
+  toForm() {
+    location.hash = '#/';
   }
 }
 

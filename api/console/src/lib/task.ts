@@ -1,13 +1,9 @@
 // The page's state of one task, and the two pure functions that change it: adopt merges the response of
 // GET /v1/tasks/{id}, apply handles one event. Both return a new Run and leave the old one unchanged.
-import type { MatchPoint, TaskView, Usage } from './openapi';
+import type { Item, TaskView, Usage } from './openapi';
 import type { Frame } from './sse';
 
 export type Status = TaskView['status'];
-
-const order: Status[] = [
-  'PENDING', 'OCR_PENDING', 'SUMMARY_PENDING', 'MATCH_PENDING', 'ANSWER_PENDING', 'STREAMING', 'COMPLETED', 'FAILED', 'CANCELLED',
-];
 
 /** isFinal reports whether the status can no longer change. */
 export const isFinal = (s: Status) => s === 'COMPLETED' || s === 'FAILED' || s === 'CANCELLED';
@@ -17,6 +13,8 @@ export type Phase = 'waiting' | 'queued' | 'running' | 'done' | 'failed' | 'canc
 
 export interface Step {
   name: string;
+  /** The status of the task while this step waits and runs. */
+  status: Status;
   model: string;
   queue: string;
   phase: Phase;
@@ -62,9 +60,10 @@ export interface Run {
   lastId: string;
   /** Whether the terminal event was handled or the task was already final when it was fetched. */
   ended: boolean;
-  points: MatchPoint[];
-  /** The points belong to a lost attempt: the next ones replace them. */
-  pointsStale: boolean;
+  /** The objects within the answer. */
+  items: Item[];
+  /** The items belong to a lost attempt: the next ones replace them. */
+  itemsStale: boolean;
   notices: Notice[];
   /** The answer of a batch task; undefined if there is none. */
   result: unknown;
@@ -89,12 +88,15 @@ type Doc = Record<string, unknown>;
 
 export const emptyRun = (taskId: string): Run => ({
   taskId, serviceId: '', template: '', locale: '', tier: '', status: 'PENDING', steps: [], current: 0, seen: 0, lastId: '',
-  ended: false, points: [], pointsStale: false, notices: [], result: undefined, usage: null, error: null,
+  ended: false, items: [], itemsStale: false, notices: [], result: undefined, usage: null, error: null,
   createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', simulated: false, truncated: false, promptTruncated: false, erased: false, pollAfterMs: 3000,
 });
 
+/** defaultStatus is the status of a step for which its template names none. */
+const defaultStatus = (name: string) => `${name.toUpperCase()}_PENDING`;
+
 const newStep = (name: string): Step => ({
-  name, model: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false, retrying: false,
+  name, status: defaultStatus(name), model: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false, retrying: false,
   startedAt: 0, endedAt: 0, text: '', outputAssetId: '',
 });
 
@@ -112,7 +114,7 @@ export const isQueued = (run: Run) => isBusy(run) && run.steps[run.current]?.pha
 
 /** isThinking reports whether the call that writes the answer runs, and nothing of the answer has arrived yet. */
 const isThinking = (run: Run) =>
-  run.status === 'STREAMING' && run.steps.at(-1)?.phase === 'running' && !answerOf(run) && (!run.points.length || run.pointsStale);
+  run.status === 'STREAMING' && run.steps.at(-1)?.phase === 'running' && !answerOf(run) && (!run.items.length || run.itemsStale);
 
 /** statusOf returns the word for what the task does now. */
 export function statusOf(run: Run): string {
@@ -152,47 +154,55 @@ function usageOf(v: unknown): Usage | null {
   return usage.inputTokens + usage.outputTokens > 0 ? usage : null;
 }
 
-/** pointsOf parses points; a later point with the same requirement replaces the earlier one in its place. */
-function pointsOf(v: unknown): MatchPoint[] {
-  const byRequirement = new Map<string, MatchPoint>();
-  for (const p of arr(v).map(obj)) {
-    const requirement = str(p.requirement);
-    if (requirement !== '') byRequirement.set(requirement, { requirement, matched: p.matched === true, evidence: str(p.evidence) });
+/** itemsOf reads items; one that was sent before in the same form is left out. */
+function itemsOf(v: unknown, before: Item[] = []): Item[] {
+  const out = [...before];
+  const known = new Set(before.map((i) => JSON.stringify(i)));
+  for (const d of arr(v).map(obj)) {
+    const item: Item = { kind: str(d.kind), value: d.value };
+    const text = JSON.stringify(item);
+    if (item.kind === '' || known.has(text)) continue;
+    known.add(text);
+    out.push(item);
   }
-  return [...byRequirement.values()];
+  return out;
 }
 
-/** resultOf separates an answer's text from its JSON; JSON in a string is parsed. */
-function resultOf(v: unknown): { text: string; json: unknown } {
-  if (typeof v === 'string') {
-    if (/^\s*[[{]/.test(v)) {
-      try {
-        return { text: '', json: JSON.parse(v) };
-      } catch {
-        // Not JSON although it looks like it.
-      }
-    }
-    return { text: v, json: undefined };
-  }
-  if (v === null || v === undefined) return { text: '', json: undefined };
-  const o = obj(v);
-  const keys = Object.keys(o);
-  if (keys.length > 0 && keys.every((k) => ['text', 'json', 'points', 'assetId', 'mediaType'].includes(k))) {
-    const inner = 'json' in o ? o.json : undefined;
-    return { text: str(o.text), json: inner ?? undefined };
-  }
-  return { text: '', json: v };
+/** resultOf returns the JSON of an answer: beside a text, it has the items only. */
+function resultOf(d: Doc): { text: string; json: unknown; items: Item[] } {
+  const text = str(d.text);
+  const result = d.result ?? undefined;
+  return text ? { text, json: undefined, items: itemsOf(obj(result).items) } : { text, json: result, items: [] };
 }
 
 // ---- GET /v1/tasks/{id} ---------------------------------------------------------------------------------------
 
-/** later returns the more advanced of two statuses: a status only moves forward, whether it came from an event or a poll. */
-const later = (a: Status, b: Status) => (isFinal(a) ? a : order.indexOf(b) > order.indexOf(a) ? b : a);
+/** isStatus reports whether a value can be a status. */
+const isStatus = (s: string): s is Status => /^[A-Z][A-Z0-9_]*$/.test(s);
 
-/** adopt merges a task as returned by the API. Details known from events are kept where the API returns less. */
-export function adopt(run: Run, doc: Doc): Run {
-  const reported = str(doc.status) as Status;
-  const status = order.includes(reported) ? later(run.status, reported) : run.status;
+/**
+ * rank orders the statuses of a task: that of a step is behind those of the earlier steps, and before the text that the step writes. What the
+ * statuses of steps are called is the template's.
+ */
+function rank(run: Run, s: Status, step: number): number {
+  if (isFinal(s)) return Infinity;
+  if (s === 'PENDING') return -1;
+  if (s === 'STREAMING') return 2 * step + 1;
+  const named = run.steps.findIndex((x) => x.status === s);
+  return 2 * (named < 0 ? step : named);
+}
+
+/** later returns the more advanced of the run's status and that of a step: a status only moves forward, whether it came from an event or a poll. */
+const later = (run: Run, status: Status, step: number) =>
+  (isFinal(run.status) || rank(run, status, step) <= rank(run, run.status, run.current) ? run.status : status);
+
+/**
+ * adopt merges a task as returned by the API. Details known from events are kept where the API returns less. statusOf returns the status that
+ * the task's template has for a step.
+ */
+export function adopt(run: Run, doc: Doc, statusOf: (step: string) => Status = defaultStatus): Run {
+  const reported = str(doc.status);
+  const status = isStatus(reported) ? later(run, reported, num(doc.stepIndex)) : run.status;
   const index = Math.max(run.current, num(doc.stepIndex));
   const planned = arr(doc.steps).map(obj);
   const steps = (planned.length ? planned : run.steps.map(() => ({}) as Doc)).map((d, i): Step => {
@@ -200,6 +210,7 @@ export function adopt(run: Run, doc: Doc): Run {
     return {
       ...old,
       name: str(d.name) || old.name,
+      status: str(d.status) || statusOf(str(d.name) || old.name),
       model: str(d.model) || old.model,
       queue: str(d.queue) || old.queue,
       startedAt: old.startedAt || time(d.startedAt),
@@ -208,10 +219,7 @@ export function adopt(run: Run, doc: Doc): Run {
       outputAssetId: str(d.outputAssetId) || old.outputAssetId,
     };
   });
-  const result = resultOf(doc.result);
-  const text = str(doc.text) || result.text;
-  const json = result.json;
-  const points = pointsOf(doc.points ?? obj(doc.result).points);
+  const { text, json, items } = resultOf(doc);
   const links = obj(doc.links);
   let next: Run = {
     ...run, status, steps,
@@ -224,7 +232,7 @@ export function adopt(run: Run, doc: Doc): Run {
     endedAt: time(doc.endedAt) || run.endedAt,
     temporalUrl: safeUrl(str(links.temporal)) || run.temporalUrl,
     usage: usageOf(doc.usage) ?? run.usage,
-    points: points.length ? points : run.points,
+    items: items.length ? items : run.items,
     pollAfterMs: num(doc.pollAfterMs) || run.pollAfterMs,
     result: json ?? run.result,
     truncated: run.truncated || doc.finishReason === 'length',
@@ -271,7 +279,7 @@ export function apply(run: Run, frame: Frame): Run {
   if (id) {
     if (last && id.gen === last.gen && id.seq <= last.seq) return run;
     if (last && id.gen !== last.gen) {
-      next = { ...next, pointsStale: true, steps: next.steps.map((s, i) => (i < next.seen ? s : { ...s, text: '' })) };
+      next = { ...next, itemsStale: true, steps: next.steps.map((s, i) => (i < next.seen ? s : { ...s, text: '' })) };
     }
     next = { ...next, lastId: frame.id };
   }
@@ -304,24 +312,18 @@ function withStep(run: Run, i: number, change: Partial<Step>): Run {
   return { ...run, steps: run.steps.map((s, k) => (k === i ? { ...s, ...change } : s)) };
 }
 
-/** stepOf returns the index of the step that an event belongs to, never one before that of the previous event. */
+/**
+ * stepOf returns the index of the step that an event belongs to, never one before that of the previous event. The stage of a step is its name;
+ * the last one has those of its template, or answer.
+ */
 function stepOf(run: Run, ev: Doc): number {
-  const find = (name: string) => run.steps.findIndex((s) => s.name === name);
-  let i = -1;
-  switch (str(ev.status)) {
-    case 'OCR_PENDING': i = find('ocr'); break;
-    case 'SUMMARY_PENDING': i = find('summary'); break;
-    case 'MATCH_PENDING': i = find('match'); break;
-    case 'ANSWER_PENDING': i = run.steps.length - 1; break;
-  }
-  if (i < 0) {
-    switch (str(ev.stage)) {
-      case 'ocr': i = find('ocr'); break;
-      case 'summary': i = find('summary'); break;
-      case 'ingest': case 'compare': case 'score': case 'deliver': case 'answer': i = run.steps.length - 1; break;
-    }
-  }
-  return Math.max(run.seen, i);
+  const [status, stage] = [str(ev.status), str(ev.stage)];
+  const last = run.steps.length - 1;
+  const byStatus = run.steps.findIndex((s, i) => i >= run.seen && s.status === status);
+  if (byStatus >= 0) return byStatus;
+  if (stage === '' || stage === 'queue') return run.seen;
+  const byName = run.steps.findIndex((s, i) => i < last && s.name === stage);
+  return Math.max(run.seen, byName >= 0 ? byName : last);
 }
 
 /** moveTo makes step i the current one and marks the earlier ones as done, unless the task is already further. */
@@ -337,8 +339,8 @@ function at(run: Run, ev: Doc): Run {
   const ts = num(ev.ts);
   const i = stepOf(known, ev);
   const next = { ...moveTo(known, i, ts), seen: i };
-  const said = str(ev.status) as Status;
-  if (order.includes(said) && !isFinal(said)) next.status = later(next.status, said);
+  const reported = str(ev.status);
+  if (isStatus(reported) && !isFinal(reported)) next.status = later(run, reported, i);
   next.serviceId = str(ev.serviceId) || next.serviceId;
   return next.steps[i].startedAt ? next : withStep(next, i, { startedAt: ts });
 }
@@ -381,18 +383,14 @@ function progress(run: Run, ev: Doc): Run {
   const updated = update(next, {
     message: begins ? '' : str(ev.message), phase: ev.stage === 'queue' ? 'queued' : 'running', retrying: str(ev.code) !== '',
   });
-  const points = pointsOf(ev.points);
-  if (!points.length) return updated;
-  const kept = updated.pointsStale ? [] : updated.points;
-  const merged = kept.map((p) => points.find((q) => q.requirement === p.requirement) ?? p);
-  merged.push(...points.filter((q) => !kept.some((p) => p.requirement === q.requirement)));
-  return { ...updated, points: merged, pointsStale: false };
+  if (!arr(ev.items).length) return updated;
+  return { ...updated, items: itemsOf(ev.items, updated.itemsStale ? [] : updated.items), itemsStale: false };
 }
 
 function token(run: Run, ev: Doc): Run {
   const next = at(run, ev);
   const step = next.steps[next.seen];
-  if (next.seen === next.steps.length - 1) next.status = later(next.status, 'STREAMING');
+  if (next.seen === next.steps.length - 1) next.status = later(run, 'STREAMING', next.seen);
   // A message at this stage is about what came before the text, such as that the model is thinking.
   const message = ev.stage === 'answer' ? '' : step.message;
   return update(next, { phase: 'running', stage: stageOf(ev, step), message, retrying: false, text: step.text + str(ev.text) });
@@ -401,10 +399,10 @@ function token(run: Run, ev: Doc): Run {
 /** reset discards the text of a lost attempt; the step starts again. In a step that continues, the text was a thought of the model. */
 function reset(run: Run, ev: Doc): Run {
   const next = at(run, ev);
-  if (ev.status === 'STREAMING') return { ...update(next, { text: '', message: str(ev.message) }), pointsStale: true };
+  if (ev.status === 'STREAMING') return { ...update(next, { text: '', message: str(ev.message) }), itemsStale: true };
   return {
     ...update(next, { phase: 'queued', ...waitOf({}), text: '', message: '', retrying: false }),
-    pointsStale: true,
+    itemsStale: true,
     notices: [...next.notices, { kind: 'reset', message: str(ev.message) }],
   };
 }
@@ -412,16 +410,14 @@ function reset(run: Run, ev: Doc): Run {
 function done(run: Run, ev: Doc): Run {
   const known = run.steps.length ? run : { ...run, steps: [newStep('answer')] };
   let next = routing(moveTo(known, known.steps.length - 1, num(ev.ts)), ev);
-  const { text, json } = resultOf(ev.result);
-  const whole = str(ev.text) || text;
-  if (whole) {
-    next = withStep(next, next.steps.length - 1, { text: whole });
+  const { text, json, items } = resultOf(ev);
+  if (text) {
+    next = withStep(next, next.steps.length - 1, { text });
     // The terminal event contains the whole text, so the gap is closed.
     next.notices = next.notices.filter((n) => n.kind !== 'gap');
   }
-  const points = pointsOf(ev.points ?? obj(ev.result).points);
-  if (points.length) next.points = points;
-  next.pointsStale = false;
+  if (items.length) next.items = items;
+  next.itemsStale = false;
   next.result = json ?? next.result;
   next.usage = usageOf(ev.usage) ?? next.usage;
   next.truncated = next.truncated || ev.finishReason === 'length';
@@ -444,5 +440,5 @@ function finish(run: Run, status: Status, ts: number): Run {
     if (status === 'COMPLETED' || i === run.current) return { ...s, phase: last, endedAt: s.endedAt || ts };
     return i < run.current ? { ...s, phase: 'done', endedAt: s.endedAt || ts } : { ...s, phase: 'stopped' };
   });
-  return { ...run, steps, status, ended: true, pointsStale: false, endedAt: run.endedAt || ts };
+  return { ...run, steps, status, ended: true, itemsStale: false, endedAt: run.endedAt || ts };
 }

@@ -39,6 +39,10 @@ const en = {
   participantsWord: 'Participants', noParticipants: 'No one was admitted yet.', role: 'Role', came: 'Admitted', byLink: 'by link', present: 'Present', removeIt: 'Remove', removeText: 'The participant is disconnected and cannot join this conference again.', removeGuestText: 'The guest is disconnected, and can join again by this link as a new guest while it admits guests.', removeLinkText: 'The guest is disconnected, and no one can join by this link again.', revokeToo: 'Also revoke the link that this guest came with', removedBy: 'removed by',
   links: 'Invitation links', linksLead: 'Everyone who has a link can join, as often as it allows. It is shown only once.', noLinks: 'There is no link yet.', newLink: 'New link', guests: 'Guests', revoke: 'Revoke', revokeText: 'It admits no more guests. Those that it admitted stay.', revoked: 'revoked', usedUp: 'used up', uses: 'Used', copyLink: 'Copy', copied: 'Copied', linkAddress: 'Address of the new link',
 
+  templates: 'Templates', templatesLead: 'What tasks can be asked for. Tasks that were accepted keep the version that they began with.', findTemplates: 'Title, description or name', mode: 'Mode', version: 'Version', versions: 'Versions', source: 'Source', changedBy: 'By', variables: 'Variables', variable: 'Variable', needed: 'Needed', oneOf: 'one of', runsIf: 'Runs if given', always: 'always', jsonBySchema: 'JSON by schema', stages: 'Stages', items: 'Items',
+  created: 'Stored', trialRun: 'Trial run', files: 'Files', deleteIt: 'Delete', activate: 'Activate', discard: 'Discard', check: 'Check', store: 'Store and activate', editFiles: 'Edit', mistakes: 'mistakes:', checkedNew: 'No mistakes. This would be a new version.', checkedKnown: 'No mistakes. This version is stored already.',
+  templateDeleted: 'New tasks of this template are refused. Activate a version to offer it again.', templateUnreadable: 'The active version was stored by another release of berth, which reads templates in another way. Store it again, or activate another version.', deleteText: 'New tasks of this template are refused. Accepted tasks keep their version, and a version can be activated again.', activateText: 'New tasks use this version within a second. Accepted tasks keep theirs.',
+
   accountsLead: 'Credits and every change of them.', userPrefix: 'User begins with', tier: 'Tier', credits: 'Credits', cost: 'Cost', action: 'Action', subject: 'Subject', details: 'Details', omitted: 'Not recorded', paused: 'Paused', name: 'Name', step: 'Step', steps: 'Steps', price: 'Price', code: 'Code', message: 'Message', refunded: 'Refunded', poolId: 'Pool', userId: 'User', withinMs: 'Within ms', ttlMs: 'For ms', entries: 'Entries', amount: 'Amount',
   noEntries: 'This user has no entries: credits were neither added nor used.', addCredits: 'Add credits', addCreditsText: 'A negative amount removes credits. The reason is shown to the user.',
 
@@ -90,6 +94,10 @@ const zh: ConsoleWords = {
   participantsWord: '参会者', noParticipants: '还没有人加入。', role: '角色', came: '加入时间', byLink: '通过链接', present: '在场', removeIt: '移除', removeText: '该参会者将断开连接，且不能再加入此会议。', removeGuestText: '该来宾将断开连接；只要此链接仍可使用，其仍可作为新来宾再次加入。', removeLinkText: '该来宾将断开连接，此链接不能再用于加入会议。', revokeToo: '同时撤销该来宾使用的链接', removedBy: '移除者：',
   links: '邀请链接', linksLead: '持有链接的人可在允许的次数内加入。链接只显示一次。', noLinks: '还没有链接。', newLink: '新建链接', guests: '来宾人数', revoke: '撤销', revokeText: '不再接纳新的来宾，已加入的不受影响。', revoked: '已撤销', usedUp: '已用完', uses: '已使用', copyLink: '复制', copied: '已复制', linkAddress: '新链接的地址',
 
+  templates: '模板', templatesLead: '可以提交的任务类型。已受理的任务保留其开始时的版本。', findTemplates: '标题、说明或名称', mode: '方式', version: '版本', versions: '版本', source: '来源', changedBy: '操作者', variables: '变量', variable: '变量', needed: '必填', oneOf: '任选其一：', runsIf: '执行条件', always: '总是', jsonBySchema: '按模式的 JSON', stages: '阶段', items: '条目',
+  created: '存入时间', trialRun: '试运行', files: '文件', deleteIt: '删除', activate: '启用', discard: '放弃修改', check: '检查', store: '保存并启用', editFiles: '编辑', mistakes: '处错误：', checkedNew: '没有错误，将成为新版本。', checkedKnown: '没有错误，此版本已经存在。',
+  templateDeleted: '此模板不再接受新任务。启用任一版本即可重新提供。', templateUnreadable: '当前版本由 berth 的另一个发行版存入，读取方式不同。请重新保存，或启用其他版本。', deleteText: '此模板将不再接受新任务。已受理的任务保留其版本，之后可以重新启用任一版本。', activateText: '新任务将在一秒内使用此版本，已受理的任务保留各自的版本。',
+
   accountsLead: '点数及其每一次变化。', userPrefix: '用户名开头', tier: '级别', credits: '点数', cost: '费用', action: '操作', subject: '对象', details: '详情', omitted: '未记录', paused: '暂停', name: '名称', step: '步骤', steps: '步骤', price: '价格', code: '代码', message: '说明', refunded: '退还', poolId: '资源池', userId: '用户', withinMs: '期限（毫秒）', ttlMs: '时长（毫秒）', entries: '明细', amount: '数额',
   noEntries: '该用户没有明细：点数从未增加，也从未使用。', addCredits: '增加点数', addCreditsText: '负数表示扣除。原因会显示给用户。',
 
@@ -118,6 +126,8 @@ const values: Record<string, [string, string]> = {
   no_licence: ['no licence', '没有许可'], not_recovered: ['not recovered', '未能恢复'], not_recoverable: ['not recoverable', '不可恢复'], unit_lost: ['unit lost', '单元丢失'], replaced: ['replaced', '被替换'], drained: ['drained', '已排空'],
   acknowledged: ['acknowledged', '已确认'], manual: ['by the user', '由用户结束'], timeout: ['timeout', '超时'], max_duration: ['maximum duration', '达到最长时间'],
   'local simulator': ['simulator', '模拟器'], simulator: ['simulator', '模拟器'],
+  o_active: ['Active', '使用中'], o_deleted: ['Deleted', '已删除'], o_unreadable: ['Unreadable', '无法读取'], o_builtin: ['built in', '内置'], o_directory: ['directory', '目录'], o_api: ['API', 'API'],
+  m_stream: ['stream', '流式'], m_batch: ['batch', '批量'], m_vision: ['vision', '图像'], v_text: ['text', '文字'], v_document: ['document', '文档'], v_image: ['image', '图片'],
   host: ['Host', '主持人'], participant: ['Participant', '参会者'], listener: ['Listener', '仅收听'],
   a_first: ['first', '首个'], a_hit: ['kept', '命中'], a_miss: ['missed', '未命中'],
   e_grant: ['Grant', '发放'], e_correction: ['Correction', '更正'], e_charge: ['Charge', '扣费'], e_refund: ['Refund', '退款'], e_carried: ['Carried', '结转'],

@@ -98,13 +98,21 @@ export class Repair {
       w.first = null;
       this.again(w.source);
       try {
-        if (pub) await this.room.localParticipant.unpublishTrack(w.track, false);
+        if (pub) {
+          await renew(w.track);
+          await this.room.localParticipant.unpublishTrack(w.track, false);
+        }
         await this.room.localParticipant.publishTrack(w.track, w.options);
       } catch {
         // the next check tries again
       }
     }
   }
+}
+
+/** Gives a track a new id. The server lets a track wait whose id it knows from a publication that it has lost, or treated as another one. */
+async function renew(track: LocalTrack) {
+  if (track.sender && !track.getProcessor()) await track.replaceTrack(track.mediaStreamTrack.clone(), track.isUserProvided);
 }
 
 /** Makes the client look again whether it can send messages: it keeps the first answer, also when that was an error of the interruption. */

@@ -1,0 +1,198 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"berth"
+	"berth/client"
+	"berth/internal/ledger"
+	"berth/internal/template"
+)
+
+// TemplatePath is the name of a template in a path. Its form is that of template.Load.
+type TemplatePath struct {
+	Name berth.Template `path:"name" maxLength:"64" pattern:"^[a-z][a-z0-9]*([_-][a-z0-9]+)*$" doc:"Name of the template"`
+}
+
+type putTemplateInput struct {
+	TemplatePath
+
+	Body client.TemplateFiles
+}
+
+type activateTemplateInput struct {
+	TemplatePath
+
+	Body activateTemplateBody
+}
+
+type activateTemplateBody struct {
+	Version string `json:"version" maxLength:"64" doc:"A stored version, see GET /v1/templates/{name}/versions"`
+}
+
+type templateVersionsInput struct {
+	TemplatePath
+
+	Limit int `query:"limit" minimum:"1" maximum:"100" default:"20"`
+	CursorParam
+}
+
+type templateVersionInput struct {
+	TemplatePath
+
+	Version string `path:"version" maxLength:"64"`
+}
+
+type templateVersionsBody struct {
+	Versions   []client.TemplateVersion `json:"versions"`
+	NextCursor string                   `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+}
+
+// templateChangeRoutes registers the routes with which operators change templates.
+func (s *server) templateChangeRoutes() {
+	register(s, "GET /v1/templates/{name}", forOperator, s.getTemplate, op("get-template", "templates", "Get the active version of a template"))
+	changes := forOperator
+	changes.private = []string{"files"} // the versions have them
+	register(s, "PUT /v1/templates/{name}", changes, s.putTemplate, op("put-template", "templates", "Store a version of a template",
+		"Each content is one version, which never changes. New tasks use it within a second in every process; tasks that were accepted "+
+			"before keep theirs. `errors` of a refused request has all mistakes, with file, line and column."))
+	register(s, "GET /v1/templates/{name}/versions", forOperator, s.listTemplateVersions, op("list-template-versions", "templates",
+		"List the versions of a template, newest first", "A version is kept while it is active, or a task or an idempotency key refers to it."))
+	register(s, "GET /v1/templates/{name}/versions/{version}", forOperator, s.getTemplateVersion, op("get-template-version", "templates",
+		"Get a version of a template with its files"))
+	register(s, "POST /v1/templates/{name}/activate", forOperator, s.activateTemplate, op("activate-template", "templates",
+		"Make a stored version that of new tasks", "Also of a deleted template."))
+	s.renderTemplateRoute()
+	registerOutput(s, "DELETE /v1/templates/{name}", forOperator, s.deleteTemplate, op("delete-template", "templates", "Refuse new tasks of a template",
+		"Accepted tasks keep their version. A template of a binary or directory stays deleted, too, until a version is stored or activated here."))
+}
+
+func (s *server) getTemplate(ctx context.Context, in *TemplatePath) (*client.TemplateState, error) {
+	if err := s.Templates.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	state, err := s.Templates.State(in.Name)
+	if err != nil {
+		return nil, err
+	}
+	out := &client.TemplateState{
+		Name: state.Template, Version: state.Version, State: "active", Source: string(state.Source), ChangedAt: state.ChangedAt, ChangedBy: state.ChangedBy,
+	}
+	t, err := s.Templates.Version(ctx, in.Name, state.Version)
+	if mistakes := template.Mistakes(nil); errors.As(err, &mistakes) {
+		out.State, err = "unreadable", nil
+	} else if err == nil {
+		out.Template, out.Warnings = new(s.templateView(t)), s.Catalog.Lacks(t)
+	}
+	if state.Deleted {
+		out.State = "deleted"
+	}
+	return out, err
+}
+
+func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client.AppliedTemplate, error) {
+	t, err := template.Load(in.Name, in.Body.Files)
+	if err != nil {
+		return nil, err
+	}
+	out := &client.AppliedTemplate{Name: t.Name, Version: t.Version, Template: s.templateView(t), Warnings: s.Catalog.Lacks(t)}
+	if in.Body.DryRun {
+		_, known, err := berth.Found(s.Ledger.TemplateVersion(ctx, t.Name, t.Version))
+		out.Created = !known
+		return out, err
+	}
+	out.Activated = in.Body.Activate == nil || *in.Body.Activate
+	if out.Created, err = s.Ledger.PutTemplate(ctx, ledger.TemplateVersion{
+		Template: t.Name, Version: t.Version, Files: t.Files(), Source: ledger.TemplateAPI, CreatedBy: callOf(ctx).user.UserID,
+	}, out.Activated); err != nil {
+		return nil, err
+	}
+	s.templateChanged(ctx, "stored", t.Name, t.Version)
+	return out, nil
+}
+
+// mistaken returns the problem of files with mistakes.
+func mistaken(mistakes template.Mistakes) *Problem {
+	p := &Problem{Status: http.StatusBadRequest, Code: berth.CodeInvalid, Field: "files", Detail: mistakes[0].Error()}
+	if n := len(mistakes); n > 1 {
+		p.Detail = fmt.Sprintf("the template has %d mistakes, which errors lists", n)
+	}
+	for _, m := range mistakes {
+		p.Errors = append(p.Errors, FieldError{Field: m.Field, Message: m.Message, File: m.File, Line: m.Line, Column: m.Column})
+	}
+	return p
+}
+
+// templateChanged makes a change known to this process. The others read it by themselves.
+func (s *server) templateChanged(ctx context.Context, what string, name berth.Template, version string) {
+	s.log.InfoContext(ctx, "template changed", "change", what, "template", name, "version", version, "by", callOf(ctx).user.UserID)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), templateTimeout)
+	defer cancel()
+	if err := s.Templates.Refresh(ctx); err != nil {
+		s.log.WarnContext(ctx, "changed template not read yet", "template", name, "error", err)
+	}
+}
+
+// templateTimeout bounds how long a response waits until this process knows a change.
+const templateTimeout = 2 * time.Second
+
+func (s *server) listTemplateVersions(ctx context.Context, in *templateVersionsInput) (*templateVersionsBody, error) {
+	found, next, err := s.Ledger.TemplateVersions(ctx, in.Name, in.Cursor, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 && in.Cursor == "" {
+		return nil, berth.Errorf(berth.CodeNotFound, "template %s not found", in.Name)
+	}
+	active, err := s.activeVersion(ctx, in.Name)
+	return &templateVersionsBody{NextCursor: next, Versions: convert(found, func(v ledger.TemplateVersion) client.TemplateVersion {
+		return viewVersion(v, active)
+	})}, err
+}
+
+// activeVersion returns the version of new tasks, empty for a template that has none.
+func (s *server) activeVersion(ctx context.Context, name berth.Template) (string, error) {
+	if err := s.Templates.Refresh(ctx); err != nil {
+		return "", err
+	}
+	state, err := s.Templates.State(name)
+	if err != nil || state.Deleted {
+		return "", nil //nolint:nilerr // no version was activated
+	}
+	return state.Version, nil
+}
+
+func viewVersion(v ledger.TemplateVersion, active string) client.TemplateVersion {
+	return client.TemplateVersion{
+		Name: v.Template, Version: v.Version, Active: v.Version == active, Source: string(v.Source), CreatedAt: v.CreatedAt, CreatedBy: v.CreatedBy, Files: v.Files,
+	}
+}
+
+func (s *server) getTemplateVersion(ctx context.Context, in *templateVersionInput) (*client.TemplateVersion, error) {
+	v, err := s.Ledger.TemplateVersion(ctx, in.Name, in.Version)
+	if err != nil {
+		return nil, err
+	}
+	active, err := s.activeVersion(ctx, in.Name)
+	return new(viewVersion(v, active)), err
+}
+
+func (s *server) activateTemplate(ctx context.Context, in *activateTemplateInput) (*client.TemplateState, error) {
+	if err := s.Ledger.ActivateTemplate(ctx, in.Name, in.Body.Version, callOf(ctx).user.UserID); err != nil {
+		return nil, err
+	}
+	s.templateChanged(ctx, "activated", in.Name, in.Body.Version)
+	return s.getTemplate(ctx, &in.TemplatePath)
+}
+
+func (s *server) deleteTemplate(ctx context.Context, in *TemplatePath) (*struct{}, error) {
+	if err := s.Ledger.DeleteTemplate(ctx, in.Name, callOf(ctx).user.UserID); err != nil {
+		return nil, err
+	}
+	s.templateChanged(ctx, "deleted", in.Name, "")
+	return nil, nil //nolint:nilnil // the response has no body
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"berth"
+	"berth/client"
+	"berth/internal/agent"
+	"berth/internal/catalog"
+	"berth/internal/config"
+	"berth/internal/llm"
+	"berth/internal/template"
+)
+
+type routingCommands struct {
+	Print routingPrint `cmd:"" help:"Print the model of each step and who names it: its template, or a route of the routing file."`
+}
+
+type routingPrint struct {
+	Model  config.Model `embed:"" group:"Models"`
+	Server bool         `help:"Print it for the active templates of the server, instead of those of this program and of --templates-dir."`
+	API    agent.Server `embed:""`
+}
+
+// Run prints the routing as a table.
+func (c *routingPrint) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
+
+func (c *routingPrint) run(ctx context.Context, out io.Writer) error {
+	models, err := c.Model.Catalog()
+	if err != nil {
+		return err
+	}
+	var list []*template.Template
+	var mistakes template.Mistakes
+	if c.Server {
+		api, err := c.API.ProvideClient()
+		if err != nil {
+			return err
+		}
+		list, err = activeTemplates(ctx, api)
+		if err != nil {
+			return err
+		}
+	} else {
+		tree, err := catalog.Own(c.Model.TemplatesDir)
+		if err != nil {
+			return err
+		}
+		list, mistakes = tree.Templates, tree.Mistakes
+	}
+	if err := printRouting(out, models, list); err != nil {
+		return err
+	}
+	return reportMistakes(out, mistakes)
+}
+
+func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TEMPLATE\tSTEP\tTIER\tQUEUE\tMODEL\tNAMED BY\tCREDITS")
+	var problems []string
+	for _, t := range list {
+		for _, r := range models.Routing(t) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", t.Name, r.Step, r.Tier, r.Queue, cmp.Or(r.Model, "(none)"), r.By, models.Price(t, r.Tier))
+		}
+		problems = append(problems, models.Lacks(t)...)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, text := range append(problems, models.UnusedRoutes(list)...) {
+		fmt.Fprintln(out, "warning:", text)
+	}
+	return nil
+}
+
+// activeTemplates reads the active versions of all templates of the server.
+func activeTemplates(ctx context.Context, api *client.Client) (list []*template.Template, err error) {
+	all, err := api.Templates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range namesOf(all) {
+		t, err := activeTemplate(ctx, api, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+func namesOf(all []client.Template) []berth.Template {
+	names := make([]berth.Template, len(all))
+	for i, t := range all {
+		names[i] = t.Name
+	}
+	return names
+}

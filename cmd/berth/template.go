@@ -1,0 +1,351 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"berth"
+	"berth/internal/agent"
+	"berth/internal/setting"
+	"berth/internal/template"
+	"berth/templates"
+)
+
+type templateCommands struct {
+	List     templateList     `cmd:"" help:"List the built-in templates, those of a directory or those of the server."`
+	Show     templateShow     `cmd:"" help:"Show the variables, steps and models of a template."`
+	Validate templateValidate `cmd:"" help:"Check templates, and print each mistake with its file, line and field."`
+	Render   templateRender   `cmd:"" help:"Print the messages that a step sends to its model."`
+	Export   templateExport   `cmd:"" help:"Write the files of a template to a directory, to start from."`
+	Apply    templateApply    `cmd:"" help:"Store templates on the server, and let new tasks use them."`
+	Versions templateVersions `cmd:"" help:"List the versions of a template on the server, newest first."`
+	Activate templateActivate `cmd:"" help:"Let new tasks use a stored version of a template."`
+	Delete   templateDelete   `cmd:"" help:"Refuse new tasks of a template. Accepted tasks keep their version."`
+}
+
+// templateSource is where the templates of a command are.
+type templateSource struct {
+	Dir    string       `help:"Use the templates of this directory, or this prompt file, instead of the built-in ones." type:"existingpath" xor:"source"`
+	Server bool         `help:"Use the active templates of the server instead of the built-in ones." xor:"source"`
+	API    agent.Server `embed:""`
+}
+
+func (s templateSource) tree() (template.Tree, error) {
+	if s.Dir == "" {
+		return template.Builtin(), nil
+	}
+	return readTemplates(s.Dir)
+}
+
+// find returns a template. Mistakes of others do not matter.
+func (s templateSource) find(ctx context.Context, name berth.Template) (*template.Template, error) {
+	if s.Server {
+		api, err := s.API.ProvideClient()
+		if err != nil {
+			return nil, err
+		}
+		return activeTemplate(ctx, api, name)
+	}
+	tree, err := s.tree()
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(tree.Templates, func(t *template.Template) bool { return t.Name == name }); i >= 0 {
+		return tree.Templates[i], nil
+	}
+	if _, ok := tree.Paths[name]; ok {
+		return nil, setting.Wrong(fmt.Errorf("the template %s has mistakes:\n%w", name, tree.Mistakes))
+	}
+	return nil, setting.Wrong(fmt.Errorf("template %q not found: use one of %s", name, join(slices.Sorted(maps.Keys(tree.Paths)))))
+}
+
+// maxShared is how many directories above a template may have shared files, as in a tree of templates.
+const maxShared = 5
+
+// readTemplates reads a directory, a template.yaml or a prompt, with the shared files of the directories above it.
+func readTemplates(at string) (template.Tree, error) {
+	full, err := filepath.Abs(at)
+	if err != nil {
+		return template.Tree{}, err
+	}
+	if filepath.Base(full) == "template.yaml" {
+		full = filepath.Dir(full)
+	}
+	dir := full
+	if info, err := os.Stat(full); err != nil {
+		return template.Tree{}, setting.Wrong(err)
+	} else if !info.IsDir() {
+		if filepath.Ext(full) != ".prompt" || strings.HasPrefix(filepath.Base(full), "_") {
+			return template.Tree{}, setting.Wrong(fmt.Errorf("%s is neither a directory, a template.yaml nor the .prompt file of a template", at))
+		}
+		dir = filepath.Dir(full)
+	}
+	root := dir
+	for range maxShared {
+		above := filepath.Dir(root)
+		shared, _ := filepath.Glob(filepath.Join(above, "_*.prompt")) // the pattern is valid
+		schemas, _ := filepath.Glob(filepath.Join(above, "*.schema.json"))
+		if len(shared)+len(schemas) == 0 {
+			break
+		}
+		root = above
+	}
+	opened, err := os.OpenRoot(root)
+	if err != nil {
+		return template.Tree{}, setting.Wrong(err)
+	}
+	defer func() { _ = opened.Close() }() // it was only read
+	inside, err := filepath.Rel(root, full)
+	if err != nil {
+		return template.Tree{}, err
+	}
+	tree := template.LoadTree(opened.FS(), filepath.ToSlash(inside), filepath.Base(root))
+	shown := root
+	if wd, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(wd, root); err == nil && !strings.HasPrefix(rel, filepath.Join("..", "..", "..")) {
+			shown = rel
+		}
+	}
+	for i := range tree.Mistakes {
+		tree.Mistakes[i].File = filepath.Join(shown, filepath.FromSlash(tree.Mistakes[i].File))
+	}
+	for name, at := range tree.Paths {
+		tree.Paths[name] = filepath.Join(shown, filepath.FromSlash(at))
+	}
+	return tree, nil
+}
+
+type templateList struct {
+	templateSource
+}
+
+// Run prints the templates as a table.
+func (c *templateList) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
+
+func (c *templateList) run(ctx context.Context, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION")
+	row := func(name berth.Template, title string, mode berth.Mode, credits int64, locales []berth.Locale, steps []string, version string) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\n", name, named(title), mode, credits, join(locales), strings.Join(steps, ","), version)
+	}
+	if c.Server {
+		api, err := c.API.ProvideClient()
+		if err != nil {
+			return err
+		}
+		all, err := api.Templates(ctx)
+		if err != nil {
+			return err
+		}
+		for _, t := range all {
+			var steps []string
+			for _, s := range t.Steps {
+				steps = append(steps, string(s.ID))
+			}
+			row(t.Name, template.Text(t.Title).In(berth.LocaleEN), t.Mode, t.Credits, t.Locales, steps, t.Version)
+		}
+		return w.Flush()
+	}
+	tree, err := c.tree()
+	if err != nil {
+		return err
+	}
+	for _, t := range tree.Templates {
+		var steps []string
+		for _, s := range t.Steps {
+			steps = append(steps, s.ID)
+		}
+		row(t.Name, t.Title.In(berth.LocaleEN), t.Mode(), t.Credits, t.Locales, steps, t.Version)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return reportMistakes(out, tree.Mistakes)
+}
+
+// reportMistakes prints mistakes, and returns an error if there are any.
+func reportMistakes(out io.Writer, mistakes template.Mistakes) error {
+	if len(mistakes) == 0 {
+		return nil
+	}
+	files := map[string]bool{}
+	for _, m := range mistakes {
+		files[m.File] = true
+		fmt.Fprintln(out, printable(m.Error()))
+	}
+	return setting.Wrong(fmt.Errorf("%s in %s", count(len(mistakes), "mistake"), count(len(files), "file")))
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+type templateName struct {
+	Name berth.Template `arg:"" help:"Name of the template."`
+}
+
+type templateShow struct {
+	templateName
+	templateSource
+	JSON bool `help:"Print everything as JSON." name:"json"`
+}
+
+// Run prints the template.
+func (c *templateShow) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
+
+func (c *templateShow) run(ctx context.Context, out io.Writer) error {
+	t, err := c.find(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return writeJSON(out, t)
+	}
+	fmt.Fprintf(out, "%s: %s\n", t.Name, named(t.Title.In(berth.LocaleEN)))
+	if s := t.Description.In(berth.LocaleEN); s != "" {
+		fmt.Fprintln(out, named(s))
+	}
+	fmt.Fprintf(out, "version %.12s, %s, languages %s\n", t.Version, count(int(t.Credits), "credit"), join(t.Locales))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if len(t.Variables) > 0 {
+		fmt.Fprintln(w, "\nVARIABLE\tKIND\tGIVEN\tLABEL")
+	}
+	for _, v := range t.Variables {
+		given := "optional"
+		switch {
+		case v.Required:
+			given = "required"
+		case v.Group != "":
+			given = "one of " + v.Group
+		case v.Default != "":
+			given = fmt.Sprintf("default %.40q", v.Default)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", v.Name, v.Kind, given, named(v.Label.In(berth.LocaleEN)))
+	}
+	fmt.Fprintln(w, "\nSTEP\tMODE\tPAID\tFREE\tWHEN\tREADS\tOUTPUT")
+	for _, s := range t.Steps {
+		output := "text"
+		if s.Schema != nil {
+			output = "JSON"
+		}
+		if s.Into != "" {
+			output += " into " + s.Into
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, s.Mode, routed(s.Models.Paid), routed(s.Models.Free), strings.Join(s.When, ","), strings.Join(s.Reads, ","), output)
+	}
+	return w.Flush()
+}
+
+// routed is a model, or who names it.
+func routed(model string) string {
+	if model == "" {
+		return "(routing file)"
+	}
+	return model
+}
+
+func writeJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+type templateValidate struct {
+	Paths []string `arg:"" name:"path" help:"Directory with templates, directory of a template, or prompt file of one." type:"existingpath"`
+	JSON  bool     `help:"Print the mistakes as JSON." name:"json"`
+}
+
+// Run prints all mistakes, or what was found.
+func (c *templateValidate) Run() error { return c.run(os.Stdout) }
+
+func (c *templateValidate) run(out io.Writer) error {
+	var mistakes template.Mistakes
+	found := 0
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, at := range c.Paths {
+		tree, err := readTemplates(at)
+		if err != nil {
+			return err
+		}
+		if len(tree.Paths) == 0 && len(tree.Mistakes) == 0 {
+			return setting.Wrong(fmt.Errorf("%s has no template: a directory with a template.yaml, or a .prompt file", at))
+		}
+		mistakes = append(mistakes, tree.Mistakes...)
+		found += len(tree.Templates)
+		for _, t := range tree.Templates {
+			if !c.JSON {
+				fmt.Fprintf(w, "ok\t%s\t%s\t%s\t%s\t%s\n", t.Name, count(len(t.Steps), "step"), count(len(t.Variables), "variable"), join(t.Locales), tree.Paths[t.Name])
+			}
+		}
+	}
+	if c.JSON {
+		if err := writeJSON(out, map[string]any{"templates": found, "mistakes": slices.Concat(template.Mistakes{}, mistakes)}); err != nil {
+			return err
+		}
+		return reportMistakes(io.Discard, mistakes)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := reportMistakes(out, mistakes); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s without mistakes\n", count(found, "template"))
+	return nil
+}
+
+type templateExport struct {
+	templateName
+	To string `arg:"" name:"directory" help:"Directory to write to, which is created." type:"path"`
+	templateSource
+}
+
+// editorSchema finds the place of the JSON Schema in a template.yaml.
+var editorSchema = regexp.MustCompile(`\$schema=\S*template\.schema\.json`)
+
+// Run writes the files, none of which may exist.
+func (c *templateExport) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
+
+func (c *templateExport) run(ctx context.Context, out io.Writer) error {
+	t, err := c.find(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	files := map[string]string{}
+	for name, text := range t.Files() {
+		if _, directory := t.Files()["template.yaml"]; directory {
+			name = filepath.Join(string(t.Name), name)
+		}
+		files[name] = editorSchema.ReplaceAllString(text, "$$schema=../template.schema.json")
+	}
+	for name := range files {
+		if _, err := os.Lstat(filepath.Join(c.To, name)); err == nil {
+			return setting.Wrong(fmt.Errorf("%s exists: remove it, or use another directory", filepath.Join(c.To, name)))
+		}
+	}
+	files["template.schema.json"] = string(templates.Schema)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		at := filepath.Join(c.To, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil { //nolint:gosec // files for editors
+			return setting.Wrong(err)
+		}
+		if err := os.WriteFile(at, []byte(files[name]), 0o644); err != nil { //nolint:gosec // files for editors
+			return setting.Wrong(err)
+		}
+		fmt.Fprintln(out, at)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"berth"
+	"berth/internal/health"
+	"berth/internal/pause"
+	"berth/lua"
+	"berth/workers"
+)
+
+// polled are the queues of model calls that a worker polls, which grow with the templates. Redis lists them: the API refuses tasks that no worker
+// would run.
+type polled struct {
+	base    *base
+	log     *slog.Logger
+	changed chan struct{} // has one for the workers while there may be queues that they do not poll
+	marks   chan struct{} // likewise for mark
+	names   atomic.Pointer[[]string]
+	unkeyed []string // of the models without a key, which were logged
+}
+
+func newPolled(b *base, logger *slog.Logger) *polled {
+	p := &polled{base: b, log: logger, changed: make(chan struct{}, 1), marks: make(chan struct{}, 1)}
+	p.names.Store(new([]string))
+	p.change() // templates may change before they are followed
+	return p
+}
+
+// change states that there may be other queues.
+func (p *polled) change() { offer(p.changed) }
+
+func offer(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// queues returns the queues of the models that this process can call and that templates use. It must not poll others: without the API key it
+// would fail their tasks permanently, while another worker may be able to run them.
+func (p *polled) queues(ctx context.Context) (queues []workers.ModelQueue) {
+	used, err := p.base.templates.Used(ctx)
+	if err != nil {
+		used = p.base.templates.List()
+		if ctx.Err() == nil {
+			p.log.WarnContext(ctx, "templates of open tasks not read; retrying", "error", err)
+			time.AfterFunc(time.Second, p.change)
+		}
+	}
+	for _, name := range p.base.catalog.TaskQueues(used) {
+		queue, model, _ := strings.Cut(name, ".")
+		if err := p.base.catalog.Served(model); err != nil {
+			if !slices.Contains(p.unkeyed, name) {
+				p.unkeyed = append(p.unkeyed, name)
+				p.log.WarnContext(ctx, "queue not polled: no API key for its model", "queue", name, "error", err)
+			}
+			continue
+		}
+		queues = append(queues, workers.ModelQueue{Queue: berth.Queue(queue), Model: model})
+	}
+	return queues
+}
+
+// set changes which queues this process polls.
+func (p *polled) set(names []string) {
+	p.names.Store(&names)
+	offer(p.marks)
+}
+
+// mark states in Redis which queues this process polls, until ctx ends.
+func (p *polled) mark(ctx context.Context) {
+	for wait := time.Duration(0); pause.ForOr(ctx, wait, p.marks); {
+		names := *p.names.Load()
+		if wait = lua.PollerEvery; len(names) == 0 {
+			continue
+		}
+		marking, cancel := context.WithTimeout(ctx, redisTimeout)
+		err := p.base.scripts.MarkPollers(marking, names)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "polled queues not marked in Redis; retrying", "dependency", health.Redis, "error", err)
+			wait = time.Second
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"berth/internal/catalog"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/internal/pause"
+	"berth/internal/setting"
+	"berth/internal/template"
+)
+
+// templates are those of a process, and the directory that it follows, if there is one.
+type templates struct {
+	*catalog.Catalog
+	directory *catalog.Directory
+	warned    map[string]bool
+}
+
+// openTemplates offers the templates of the binary and of a directory to all processes, and reads those of all. It waits for a database that
+// is unavailable.
+func openTemplates(ctx context.Context, l *ledger.Ledger, dir string, logger *slog.Logger) (*templates, error) {
+	t := &templates{Catalog: catalog.New(l, logger), warned: map[string]bool{}}
+	offer := func() error {
+		if err := t.Offer(ctx, ledger.TemplateBuiltIn, template.Builtin().Templates, false); err != nil || dir == "" {
+			return err
+		}
+		directory, err := t.OfferDirectory(ctx, dir)
+		t.directory = directory
+		return err
+	}
+	for backoff := pause.NewBackoff(time.Second, 10*time.Second); ; {
+		err := offer()
+		if err == nil {
+			err = t.Refresh(ctx)
+		}
+		if wrong := (*setting.WrongError)(nil); err == nil || errors.As(err, &wrong) {
+			return t, err
+		}
+		logger.WarnContext(ctx, "templates not read; retrying", "error", err)
+		if !backoff.Wait(ctx) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// run follows the changes of all processes and of the directory, and calls changed after each.
+func (t *templates) run(ctx context.Context, changed func()) error {
+	var g errgroup.Group
+	g.Go(func() error { t.Run(ctx, changed); return nil })
+	if t.directory != nil {
+		g.Go(func() error { t.directory.Run(ctx); return nil })
+	}
+	return g.Wait()
+}
+
+// warn logs once what the routing file lacks for the templates of new tasks. It is for one goroutine.
+func (t *templates) warn(ctx context.Context, c *llm.Catalog, logger *slog.Logger) {
+	list := t.List()
+	problems := c.UnusedRoutes(list)
+	for _, one := range list {
+		problems = append(problems, c.Lacks(one)...)
+	}
+	for _, text := range problems {
+		if !t.warned[text] {
+			t.warned[text] = true
+			logger.WarnContext(ctx, "routing incomplete", "problem", text)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package llm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth"
+	"berth/internal/template"
+)
+
+// tiers are all tiers.
+var tiers = []berth.Tier{berth.TierPaid, berth.TierFree}
+
+// byTemplate is the source of a model that the template names.
+const byTemplate = "template"
+
+// modelOf returns the model of a step and who names it: the step's own route or its template's, else the template, if the routing file has that
+// model, else the default route. A step that shows an image needs a model that can see: its template's route is for the others.
+func (c *Catalog) modelOf(name berth.Template, s template.PlanStep, tier berth.Tier) (model, by string, err error) {
+	sources := []string{string(name) + "." + s.ID, string(name), byTemplate, defaultRoute}
+	if s.Mode == berth.ModeVision {
+		sources = []string{sources[0], byTemplate, visionRoute}
+	}
+	for _, by := range sources {
+		model := c.cfg.Routes[by].model(tier)
+		if by == byTemplate {
+			if model = named(s, tier); !c.has(model) {
+				continue
+			}
+		}
+		if model != "" {
+			return model, by, nil
+		}
+	}
+	return "", "", berth.Errorf(berth.CodeUnavailable, "no model for step %s of %s in the %s tier: the operator has to add %s.%s to the routes of the routing file",
+		s.ID, name, tier, name, s.ID)
+}
+
+// named returns the model that a template names for a step, empty if it leaves the choice to the routing file.
+func named(s template.PlanStep, tier berth.Tier) string {
+	return Route{Paid: s.Models.Paid, Free: s.Models.Free}.model(tier)
+}
+
+func (c *Catalog) has(model string) bool {
+	_, ok := c.cfg.Models[model]
+	return ok
+}
+
+// RoutedStep is which model and queue a step uses in a tier.
+type RoutedStep struct {
+	Step  string
+	Tier  berth.Tier
+	Model string // empty if none is named
+	Queue berth.Queue
+	By    string // who names the model: template, or the name of a route
+}
+
+// Routing returns the models of a template's steps in all tiers.
+func (c *Catalog) Routing(t *template.Template) (routed []RoutedStep) {
+	for _, s := range t.Steps {
+		for _, tier := range tiers {
+			model, by, _ := c.modelOf(t.Name, s.Plan(), tier) // the error is that there is none
+			routed = append(routed, RoutedStep{s.ID, tier, model, berth.QueueFor(tier, s.Mode), by})
+		}
+	}
+	return routed
+}
+
+// Lacks returns what the routing file lacks for the steps of a template, each with what to do. Keys of providers are not checked.
+func (c *Catalog) Lacks(t *template.Template) (lacks []string) {
+	for _, r := range c.Routing(t) {
+		s, _ := t.Step(r.Step)
+		want, text := named(s.Plan(), r.Tier), ""
+		add := fmt.Sprintf("add it to models, or a route %s.%s", t.Name, s.ID)
+		switch {
+		case r.Model == "" && want != "":
+			text = fmt.Sprintf("template %s: step %s has no model, because the routing file (BERTH_ROUTING_FILE) has no model %s: %s", t.Name, s.ID, want, add)
+		case r.Model == "":
+			text = fmt.Sprintf("template %s: step %s has no model in the %s tier: add a route %s.%s to the routing file (BERTH_ROUTING_FILE)", t.Name, s.ID, r.Tier, t.Name, s.ID)
+		case want != "" && !c.has(want) && (r.By == defaultRoute || r.By == visionRoute):
+			text = fmt.Sprintf("template %s: step %s uses %s, because the routing file (BERTH_ROUTING_FILE) has no model %s: %s", t.Name, s.ID, r.Model, want, add)
+		}
+		if text != "" && !slices.Contains(lacks, text) {
+			lacks = append(lacks, text)
+		}
+	}
+	return lacks
+}
+
+// UnusedRoutes returns the routes of templates and steps that do not exist, each with what to do.
+func (c *Catalog) UnusedRoutes(templates []*template.Template) (unused []string) {
+	for _, route := range slices.Sorted(maps.Keys(c.cfg.Routes)) {
+		name, step, one := strings.Cut(route, ".")
+		i := slices.IndexFunc(templates, func(t *template.Template) bool { return string(t.Name) == name })
+		switch {
+		case route == defaultRoute, route == visionRoute:
+		case i < 0:
+			unused = append(unused, fmt.Sprintf("routes.%s in the routing file (BERTH_ROUTING_FILE): no template %s", route, name))
+		case one:
+			if _, ok := templates[i].Step(step); !ok {
+				unused = append(unused, fmt.Sprintf("routes.%s in the routing file (BERTH_ROUTING_FILE): template %s has no step %s", route, name, step))
+			}
+		}
+	}
+	return unused
+}

@@ -1,0 +1,269 @@
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"berth"
+	"berth/internal/dotprompt"
+	"berth/internal/schema"
+	"berth/internal/yamlfile"
+)
+
+func findExact(root *yaml.Node, path []string) *yaml.Node {
+	for _, key := range path {
+		if root = yamlfile.Child(root, key); root == nil {
+			return nil
+		}
+	}
+	return root
+}
+
+// schema returns a JSON Schema as it is written, and compiled: a file, inline, or Picoschema.
+func (l *loader) schema(d *document, path []string, n *yaml.Node) (json.RawMessage, *jsonschema.Schema) {
+	if n.IsZero() {
+		return nil, nil
+	}
+	at := func(line int, format string, args ...any) {
+		l.add(d.file, line+d.offset, path, format, args...)
+	}
+	if n.Kind == yaml.ScalarNode && strings.HasSuffix(n.Value, ".json") {
+		src, ok := l.find(n.Value, true)
+		if !ok {
+			at(n.Line, "there is no file %s in the directory of the template", n.Value)
+			return nil, nil
+		}
+		raw := json.RawMessage(strings.TrimSpace(src.Text))
+		return raw, l.compile(raw, func(format string, args ...any) { l.add(src.File, 0, nil, format, args...) })
+	}
+	raw, err := dotprompt.Schema(n)
+	if err != nil {
+		line := n.Line
+		if s, ok := err.(*dotprompt.SchemaError); ok { //nolint:errorlint // it is never wrapped
+			line = s.Line
+		}
+		at(line, "%s", err)
+		return nil, nil
+	}
+	return raw, l.compile(raw, func(format string, args ...any) { at(n.Line, format, args...) })
+}
+
+// maxReferences is how many schemas may refer to the next one before there is a type.
+const maxReferences = 10
+
+// compile reports a schema that does not compile, or is of something else than an object.
+func (l *loader) compile(raw []byte, invalid func(format string, args ...any)) *jsonschema.Schema {
+	compiled, err := schema.Compile("schema.json", raw)
+	if err != nil {
+		invalid("is not a JSON Schema: %s", compileError(err))
+		return nil
+	}
+	s := compiled
+	for range maxReferences {
+		if s.Ref != nil && s.Types == nil {
+			s = s.Ref
+		}
+	}
+	if s.Types == nil || !slices.Contains(s.Types.ToStrings(), "object") {
+		invalid("must describe an object: write type: object and properties")
+	}
+	return compiled
+}
+
+// compileError returns what is wrong with a schema without the names of files that only the compiler has.
+func compileError(err error) string {
+	text := err.Error()
+	if _, cause, ok := strings.Cut(text, "is not valid against metaschema: "); ok {
+		text = cause
+	}
+	text = regexp.MustCompile(`(file://)?[^\s'"]*schema\.json#?`).ReplaceAllString(text, "")
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// prompts reads and compiles the prompts of a step in all languages.
+func (l *loader) prompts(i int, s *Step, at fieldPath) {
+	stem := promptStem(l.spec.Steps[i])
+	var missing []string
+	sources := map[berth.Locale]dotprompt.Source{}
+	for _, locale := range l.out.Locales {
+		src, ok := l.promptFile(stem, locale)
+		if !ok {
+			missing = append(missing, fmt.Sprintf("%s.%s%s", stem, locale, promptEnd))
+			continue
+		}
+		sources[locale] = src
+	}
+	if len(missing) > 0 {
+		l.invalid(at(i, "prompt"), "there is no file %s, nor %s%s for all languages", strings.Join(missing, " or "), stem, promptEnd)
+	}
+	read := map[string]bool{}
+	for _, locale := range l.out.Locales {
+		src, ok := sources[locale]
+		if !ok {
+			continue
+		}
+		if !read[src.File] {
+			l.frontMatter(i, s, src, at)
+		}
+		read[src.File] = true
+	}
+	reads, images := map[string]bool{}, map[string]bool{}
+	for _, locale := range l.out.Locales {
+		src, ok := sources[locale]
+		if !ok {
+			continue
+		}
+		_, body, _ := dotprompt.Split(src)
+		p, problems := dotprompt.Compile(body, dotprompt.Config{
+			Names: l.names(i), Context: contextNames, Schema: s.Schema != nil || l.spec.Steps[i].Schema.Kind != 0,
+			Partial: func(name string) (dotprompt.Source, bool) { return l.partial(name, locale) },
+		})
+		for _, problem := range problems {
+			l.add(problem.File, problem.Line, nil, "%s", problem.Message)
+		}
+		if p == nil {
+			continue
+		}
+		l.out.prompts[promptKey{s.ID, locale}] = p
+		l.checkMarkers(p, i == len(l.spec.Steps)-1)
+		for _, name := range p.Uses().Names {
+			reads[name] = true
+		}
+		for _, name := range p.Uses().Images {
+			images[name] = true
+		}
+	}
+	s.Reads, s.Images = slices.Sorted(maps.Keys(reads)), slices.Sorted(maps.Keys(images))
+}
+
+// contextNames are the names after @ in prompts.
+var contextNames = []string{"locale"}
+
+// promptFile returns the prompt of a step in a language, else the one for all languages.
+func (l *loader) promptFile(stem string, locale berth.Locale) (dotprompt.Source, bool) {
+	return l.localized(stem, locale, strings.HasPrefix(stem, "_"))
+}
+
+// localized returns the file of a language, or the one for all languages, from the nearest directory that has one.
+func (l *loader) localized(stem string, locale berth.Locale, shared bool) (dotprompt.Source, bool) {
+	for i, dir := range l.dirs {
+		for _, name := range []string{stem + "." + string(locale) + promptEnd, stem + promptEnd} {
+			if _, ok := dir.files[name]; ok && (i == 0 || shared) {
+				return l.find(name, shared)
+			}
+		}
+	}
+	return dotprompt.Source{}, false
+}
+
+// partial returns a shared text in a language.
+func (l *loader) partial(name string, locale berth.Locale) (dotprompt.Source, bool) {
+	src, ok := l.localized("_"+strings.TrimPrefix(name, "_"), locale, true)
+	if !ok {
+		return src, false
+	}
+	if _, _, front := dotprompt.Split(src); front {
+		l.add(src.File, 1, nil, "a shared text has no fields: remove what stands between the lines ---")
+	}
+	return src, true
+}
+
+// names returns what the prompts of step i can name.
+func (l *loader) names(i int) map[string]dotprompt.Kind {
+	names := map[string]dotprompt.Kind{}
+	for _, v := range l.out.Variables {
+		names[v.Name] = dotprompt.KindText
+		if v.Kind == KindImage {
+			names[v.Name] = dotprompt.KindImage
+		}
+	}
+	for _, s := range l.spec.Steps[:i] {
+		if s.Into != "" {
+			names[s.Into] = dotprompt.KindText
+		}
+	}
+	for _, b := range l.out.Background {
+		names[b.Name] = dotprompt.KindList
+	}
+	return names
+}
+
+// frontMatter reads the fields of a prompt: its schema, model and bound.
+func (l *loader) frontMatter(i int, s *Step, src dotprompt.Source, at fieldPath) {
+	front, _, ok := dotprompt.Split(src)
+	if !ok {
+		return
+	}
+	d, m := l.doc, matter{}
+	single := l.doc.file == src.File
+	if !single {
+		if d = l.parseYAML(src.File, front.Line-1, front.Text, matterSchema); d == nil {
+			return
+		}
+		for j := 0; j+1 < len(d.root.Content); j += 2 {
+			if name := d.root.Content[j].Value; !slices.Contains(beside, name) && fieldExists(name) {
+				l.at(d, []string{name}, "belongs into %s: a prompt beside it has %s only", mainFile, strings.Join(beside, ", "))
+			}
+		}
+	}
+	if d.root.Decode(&m) != nil {
+		return // its schema has said why
+	}
+	set := func(path []string, taken bool, apply func()) {
+		if taken {
+			l.at(d, path, "is stated twice: here, and as %s", fieldOf(at(i, path[len(path)-1])))
+			return
+		}
+		apply()
+	}
+	if m.Model != "" {
+		both := Models{m.Model, m.Model}
+		set([]string{"model"}, s.Models != Models{} && s.Models != both, func() { s.Models = both })
+	}
+	if n := m.Config.MaxOutputTokens; n > 0 {
+		set([]string{"config", "maxOutputTokens"}, s.MaxOutputTokens > 0 && s.MaxOutputTokens != n, func() { s.MaxOutputTokens = n })
+	}
+	path := []string{"output", "schema"}
+	if raw, compiled := l.schema(d, path, &m.Output.Schema); raw != nil {
+		set(path, s.Schema != nil && string(s.Schema) != string(raw), func() { s.Schema, l.out.outputs[s.ID] = raw, compiled })
+	}
+	if m.Output.Format == "json" && m.Output.Schema.IsZero() && s.Schema == nil {
+		l.at(d, []string{"output", "format"}, "JSON needs a schema: add output.schema")
+	}
+}
+
+// fieldExists reports whether front matter has a field at all: another one is already a mistake.
+func fieldExists(name string) bool {
+	return matterSchema.Properties[name] != nil || matterSchema.Ref != nil && matterSchema.Ref.Properties[name] != nil
+}
+
+// marker finds the lines that prompts ask a model to write for stages and items.
+var marker = regexp.MustCompile(`(?m)^[ \t]*<<(stage:)?([A-Za-z0-9_]+)(>>| \{)`)
+
+// checkMarkers reports a stage or item that a prompt asks for and the template does not declare.
+func (l *loader) checkMarkers(p *dotprompt.Prompt, last bool) {
+	for _, text := range p.Uses().Literals {
+		for _, at := range marker.FindAllStringSubmatchIndex(text.Text, -1) {
+			line := text.Line + strings.Count(text.Text[:at[0]], "\n")
+			stage, name := at[2] >= 0, text.Text[at[4]:at[5]]
+			item := strings.HasSuffix(text.Text[at[0]:at[1]], "{")
+			switch {
+			case stage && item || !stage && !item:
+				continue // another text
+			case !last:
+				l.add(text.File, line, nil, "only the last step has stages and items: remove %s", text.Text[at[0]:at[5]])
+			case stage && !slices.ContainsFunc(l.out.Stages, func(s Stage) bool { return string(s.ID) == name }):
+				l.add(text.File, line, nil, "the stage %s is not declared: add it under stages", name)
+			case item && !slices.ContainsFunc(l.out.Items, func(s Item) bool { return s.ID == name }):
+				l.add(text.File, line, nil, "the item %s is not declared: add it under items", name)
+			}
+		}
+	}
+}

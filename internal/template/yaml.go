@@ -1,0 +1,199 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"berth/internal/editdistance"
+	"berth/internal/schema"
+	"berth/internal/yamlfile"
+	"berth/templates"
+)
+
+// The schemas of template.yaml and of the front matter of prompts.
+var (
+	fileSchema   = schema.MustCompile("template.schema.json", templates.Schema)
+	matterSchema = schema.MustCompile("template.schema.json#/$defs/prompt", templates.Schema)
+)
+
+// Limits of YAML. A document is small: what describes a template has a few hundred values.
+const (
+	maxYAMLDepth  = 40
+	maxYAMLValues = 20_000
+)
+
+// document is a parsed YAML document of a template.
+type document struct {
+	file string
+	// offset is the number of lines before it in its file.
+	offset int
+	root   *yaml.Node
+}
+
+// parseYAML reads a document and compares it with its schema. It returns nil if it cannot be decoded.
+func (l *loader) parseYAML(file string, offset int, text string, want *jsonschema.Schema) *document {
+	root, err := yamlfile.Parse([]byte(text))
+	if err != nil {
+		l.syntax(file, offset, err)
+		return nil
+	}
+	d := &document{file, offset, root}
+	count := 0
+	if !l.checkYAML(d, root, nil, 0, &count) {
+		return nil
+	}
+	if root.Kind != yaml.MappingNode {
+		l.at(d, nil, "must be fields such as title: and steps:")
+		return nil
+	}
+	var value any
+	if err := root.Decode(&value); err != nil {
+		l.syntax(file, offset, yamlfile.Unreadable([]byte(text), err))
+		return nil
+	}
+	for _, p := range schema.Problems(want.Validate(plain(value))) {
+		if len(p.Unknown) == 0 {
+			l.at(d, p.Path, "%s", p.Message)
+		}
+		for _, name := range p.Unknown {
+			l.at(d, append(slices.Clone(p.Path), name), "unknown field%s", meant(name, known(want, p.Path)))
+		}
+	}
+	return d
+}
+
+// position is the line in the words of the parser, which the mistake has already.
+var position = regexp.MustCompile(`^(yaml: )?line \d+:? `)
+
+func (l *loader) syntax(file string, offset int, err error) {
+	line, message := 1, err.Error()
+	if s, ok := errors.AsType[*yamlfile.SyntaxError](err); ok {
+		line, message = max(s.Line, 1), s.Message
+	}
+	if strings.Contains(message, "did not find expected ',' or '}'") {
+		message += `; within braces, write a name with a question mark between quotation marks: {"x?": string}`
+	}
+	l.add(file, line+offset, nil, "%s", position.ReplaceAllString(strings.TrimPrefix(message, "yaml: "), ""))
+}
+
+// checkYAML reports what the parser accepts and a template must not have. It returns false if the rest cannot be checked.
+func (l *loader) checkYAML(d *document, n *yaml.Node, path []string, depth int, count *int) bool {
+	if *count++; *count > maxYAMLValues {
+		l.at(d, nil, "has more than %d values", maxYAMLValues)
+		return false
+	}
+	switch {
+	case depth > maxYAMLDepth:
+		l.addAt(d.file, n.Line+d.offset, n.Column, path[:3], "is nested more than %d deep", maxYAMLDepth)
+		return false
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		l.addAt(d.file, n.Line+d.offset, n.Column, path, "anchors (&) and aliases (*) are not supported: write the value")
+		return false
+	}
+	ok := true
+	switch n.Kind {
+	case yaml.MappingNode:
+		lines := map[string]int{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i]
+			inner := append(slices.Clone(path), key.Value)
+			first, again := lines[key.Value]
+			switch {
+			case key.Kind != yaml.ScalarNode || key.Anchor != "":
+				l.addAt(d.file, key.Line+d.offset, key.Column, path, "the name of a field must be a word")
+				ok = false
+				continue
+			case again:
+				l.addAt(d.file, key.Line+d.offset, key.Column, inner, "is written twice, first in line %d", first+d.offset)
+				ok = false
+			}
+			lines[key.Value] = key.Line
+			ok = l.checkYAML(d, n.Content[i+1], inner, depth+1, count) && ok
+		}
+	case yaml.SequenceNode:
+		for i, e := range n.Content {
+			ok = l.checkYAML(d, e, append(slices.Clone(path), fmt.Sprint(i)), depth+1, count) && ok
+		}
+	}
+	return ok
+}
+
+// plain returns a value as JSON has it.
+func plain(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, e := range v {
+			out[name] = plain(e)
+		}
+		return out
+	case map[any]any:
+		out := make(map[string]any, len(v))
+		for name, e := range v {
+			out[fmt.Sprint(name)] = plain(e)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = plain(e)
+		}
+		return out
+	case float64:
+		if math.IsInf(v, 0) || math.IsNaN(v) { // JSON has neither
+			return fmt.Sprint(v)
+		}
+		return v
+	case nil, bool, string, int, int64, uint64:
+		return v
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// known returns the fields that a schema has at a path.
+func known(s *jsonschema.Schema, path []string) []string {
+	for s != nil && s.Ref != nil {
+		s = s.Ref
+	}
+	if s == nil {
+		return nil
+	}
+	if len(path) == 0 {
+		return slices.Sorted(maps.Keys(s.Properties))
+	}
+	next := s.Properties[path[0]]
+	if next == nil {
+		next = s.Items2020
+	}
+	return known(next, path[1:])
+}
+
+// meant states which fields there are, the one that is probably meant first.
+func meant(name string, fields []string) string {
+	best, least := "", 0
+	for _, f := range fields {
+		d := editdistance.Of(strings.ToLower(f), strings.ToLower(name))
+		if strings.EqualFold(f, name+"s") || strings.EqualFold(f+"s", name) {
+			d = 0
+		}
+		if d <= 1+len(f)/4 && (best == "" || d < least) {
+			best, least = f, d
+		}
+	}
+	if best != "" {
+		return ": write " + best
+	}
+	if len(fields) == 0 {
+		return ": remove it"
+	}
+	return ": use one of " + strings.Join(fields, ", ")
+}

@@ -1,0 +1,119 @@
+// Package yamlfile reads files of one YAML document whose errors name the line.
+package yamlfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"berth/internal/setting"
+)
+
+// SyntaxError is the error of a text that is not one YAML document.
+type SyntaxError struct {
+	Line    int // 0 if it is not known
+	Message string
+	Err     error // of the parser, nil for others
+}
+
+func (e *SyntaxError) Error() string {
+	if e.Err == nil {
+		return e.Message
+	}
+	return fmt.Sprintf("%s: %s", e.Message, e.Err)
+}
+
+func (e *SyntaxError) Unwrap() error { return e.Err }
+
+// Parse returns the root of the only document of a text.
+func Parse(src []byte) (*yaml.Node, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(src))
+	var doc yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, &SyntaxError{Line: 1, Message: "empty file"}
+	case err != nil:
+		return nil, Unreadable(src, err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, &SyntaxError{Line: 1, Message: "contains more than one document"}
+	}
+	return doc.Content[0], nil
+}
+
+// lineOf finds the line in an error of the parser.
+var lineOf = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+
+// Unreadable returns the error of a text that is not YAML, in one line. The parser's own words do not name what editors hide.
+func Unreadable(src []byte, err error) error {
+	line := 0
+	if m := lineOf.FindStringSubmatch(err.Error()); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		if strings.Contains(err.Error(), "did not find expected") { // the parser counts these from 0
+			line++
+		}
+	}
+	if invalid, ok := errors.AsType[*yaml.TypeError](err); ok {
+		if m := lineOf.FindStringSubmatch(invalid.Errors[0]); m != nil {
+			line, _ = strconv.Atoi(m[1])
+		}
+		return &SyntaxError{Line: line, Message: strings.Join(invalid.Errors, "; ")}
+	}
+	number := 0
+	for text := range strings.Lines(strings.TrimPrefix(string(src), "\ufeff")) {
+		number++
+		if !utf8.ValidString(text) {
+			return &SyntaxError{number, fmt.Sprintf("line %d is not UTF-8: save the file in this encoding", number), err}
+		}
+		for _, r := range text {
+			if r != ' ' && r != '\n' && r != '\r' && setting.Trim(string(r)) == "" && setting.Trim(text) != "" {
+				return &SyntaxError{number, fmt.Sprintf("line %d is indented with %s: indent with spaces", number, setting.Describe(r)), err}
+			}
+			if r != ' ' {
+				break
+			}
+		}
+	}
+	return &SyntaxError{Line: line, Message: err.Error()}
+}
+
+// Line returns the line of the value that a path leads to. A path that the document does not contain has the line of its parent.
+func Line(root *yaml.Node, path []string) int {
+	return Find(root, path).Line
+}
+
+// Find returns the value that a path leads to, or the last one on the way to it.
+func Find(root *yaml.Node, path []string) *yaml.Node {
+	for _, key := range path {
+		next := Child(root, key)
+		if next == nil {
+			break
+		}
+		root = next
+	}
+	return root
+}
+
+// Child returns the value of a mapping's key or of a list's index, nil when there is none.
+func Child(node *yaml.Node, key string) *yaml.Node {
+	switch node.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == key {
+				return node.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(node.Content) {
+			return node.Content[i]
+		}
+	}
+	return nil
+}
