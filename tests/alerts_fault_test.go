@@ -187,6 +187,12 @@ func provider(t *testing.T, model *httptest.Server, kind string) func() func() {
 func (w *cluster) alertFaults(t *testing.T, model *httptest.Server) []alertFault {
 	t.Helper()
 	schedule := w.frontend.ScheduleClient().GetHandle(t.Context(), workflows.ReconcileID)
+	pause := func(paused bool) {
+		for _, name := range []string{"deepseek-chat", "glm-4.5-flash"} {
+			status, out := w.send(http.MethodPatch, "/v1/models/"+name, w.token("op", "operator"), map[string]any{"paused": paused})
+			require.Equal(t, http.StatusOK, status, "%v", out)
+		}
+	}
 	return []alertFault{
 		{name: "nodes cordoned", alerts: []string{"BerthNoCapacity"}, panels: []string{"Work refused with 503 A"}, inject: func() func() {
 			order := func(order string) {
@@ -220,12 +226,6 @@ func (w *cluster) alertFaults(t *testing.T, model *httptest.Server) []alertFault
 		{name: "provider fails", alerts: []string{"BerthModelPaused"}, inject: provider(t, model, sim.Fault500)},
 		{name: "provider rejects the key", alerts: []string{"BerthTasksFailing"}, inject: provider(t, model, sim.Fault401)},
 		{name: "model paused by an operator", alerts: []string{"BerthNothingGranted"}, inject: func() func() {
-			pause := func(paused bool) {
-				for _, name := range []string{"deepseek-chat", "glm-4.5-flash"} {
-					status, out := w.send(http.MethodPatch, "/v1/models/"+name, w.token("op", "operator"), map[string]any{"paused": paused})
-					require.Equal(t, http.StatusOK, status, "%v", out)
-				}
-			}
 			pause(true)
 			return func() { pause(false) }
 		}},
@@ -244,11 +244,16 @@ func (w *cluster) alertFaults(t *testing.T, model *httptest.Server) []alertFault
 			also:   []string{"BerthConferencesWaiting", "BerthNoCapacity", "BerthNothingGranted", "BerthNoPoller", "BerthPublishesFailing", "BerthQueueNotServed"},
 		},
 		{name: "run terminated", alerts: []string{"BerthReconciliationRepaired"}, inject: func() func() {
-			defer provider(t, model, sim.FaultStall)()()
+			pause(true) // a task whose call runs may still complete
+			defer pause(false)
 			c := client.New(w.urls[0], w.token("load-1", "user"))
 			accepted, err := c.Submit(context.Background(), summary("We need a baker."), "")
 			require.NoError(t, err)
 			require.NoError(t, w.frontend.TerminateWorkflow(context.Background(), workflows.TaskWorkflowID(berth.TaskRef{UserID: "load-1", TaskID: accepted.TaskID}), "", "test"))
+			w.eventually("the task to be repaired", func() bool {
+				task, err := c.Get(context.Background(), accepted.TaskID)
+				return err == nil && task.Status.Final()
+			})
 			return func() {}
 		}},
 	}
