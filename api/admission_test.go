@@ -312,7 +312,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	for i := range 5 {
 		_, err := h.scripts.AcquireSlot(t.Context(), lua.SlotCall{
 			Model: model, Limits: lua.ModelLimits{Cap: 1}, Times: lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
-			Lease: lua.Lease{Process: "p", Queue: "q_paid_batch", UserID: "alice", Rest: fmt.Sprint(i)}.ID(),
+			Lease: lua.Lease{Process: "p", Path: lua.Path{Queue: "q_paid_batch", UserID: "alice"}, Rest: fmt.Sprint(i)}.ID(),
 		})
 		require.NoError(t, err)
 	}

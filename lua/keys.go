@@ -65,7 +65,7 @@ func (k Keys) ModelSignalled(model string) string {
 
 // ModelFlow is the sorted set of a user's leases that wait in one queue for the model, scored by arrival.
 func (k Keys) ModelFlow(model string, queue berth.Queue, userID string) string {
-	return k.name("model", model, "flow") + ":" + string(queue) + "/" + berth.EscapeID(userID)
+	return k.name("model", model, "flow") + ":" + Path{Queue: queue, UserID: userID}.String()
 }
 
 // ModelState is the hash of a model's arrival counter and virtual times.

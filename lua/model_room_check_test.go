@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -43,7 +42,7 @@ func (m *modelRoom) used(held map[string][]string) (users map[string]int, provid
 	users = map[string]int{}
 	for model, leases := range held {
 		for _, l := range leases {
-			users[strings.Split(l, "/")[2]]++
+			users[userOf(l)]++
 		}
 		if m.limits[model].Provider != "" {
 			provider += len(leases)
@@ -63,7 +62,7 @@ func (m *modelRoom) checkCaps() {
 			if m.holding[l] || slices.Contains(m.held[model], l) {
 				continue
 			}
-			user := strings.Split(l, "/")[2]
+			user := userOf(l)
 			if room := m.room(model); len(leases) > room.Cap {
 				m.failf("%s was granted: %s has %d of %d slots", l, model, len(leases), room.Cap)
 			}

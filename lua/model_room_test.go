@@ -150,7 +150,7 @@ func (m *modelRoom) configure() {
 	user := rapid.IntRange(1, 3).Draw(m.t, "slots of a user")
 	provider := rapid.IntRange(1, 3).Draw(m.t, "slots of the provider")
 	for i, name := range roomModels {
-		l := lua.ModelLimits{Cap: rapid.IntRange(0, 3).Draw(m.t, "cap"), RPM: rapid.SampledFrom([]int{0, 0, 0, 60}).Draw(m.t, "requests per minute")}
+		l := lua.ModelLimits{Queues: sixQueues, Cap: rapid.IntRange(0, 3).Draw(m.t, "cap"), RPM: rapid.SampledFrom([]int{0, 0, 0, 60}).Draw(m.t, "requests per minute")}
 		if m.users {
 			l.UserCap = user
 		}
@@ -227,7 +227,7 @@ func (m *modelRoom) deliver(c *caller, fails bool) {
 func (m *modelRoom) call(w *work) {
 	w.by, w.ticket = m.current, ""
 	w.attempts++
-	w.lease = lua.Lease{Process: w.by.id, Queue: w.Queue, UserID: w.Task.UserID, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
+	w.lease = lua.Lease{Process: w.by.id, Path: lua.Path{Queue: w.Queue, UserID: w.Task.UserID}, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
 	w.step = calls
 	m.acquire(w)
 }

@@ -3,10 +3,8 @@ package lua
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"berth"
@@ -75,8 +73,7 @@ type QueueUse struct {
 
 // UserWaiting is the number of a user's leases that wait in a queue.
 type UserWaiting struct {
-	Queue   berth.Queue
-	UserID  string
+	Path
 	Waiting int
 }
 
@@ -101,12 +98,11 @@ func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits
 	})
 	r.list(func() {
 		r.list(func() {
-			queue, user, _ := strings.Cut(r.text(), "/")
-			id, err := url.PathUnescape(user) // of berth.EscapeID
+			path, err := parsePath(r.text())
 			if err != nil {
 				r.fail()
 			}
-			room.Users = append(room.Users, UserWaiting{Queue: berth.Queue(queue), UserID: id, Waiting: int(r.number())})
+			room.Users = append(room.Users, UserWaiting{Path: path, Waiting: int(r.number())})
 		})
 	})
 	return room, r.done()

@@ -48,7 +48,7 @@ func waitersCost(ctx context.Context, rdb *redis.Client, waiters int) (float64, 
 		return 0, err
 	}
 	lease := func(queue berth.Queue, user, n int) string {
-		return lua.Lease{Process: "p", Queue: queue, UserID: "user" + strconv.Itoa(user), Rest: strconv.Itoa(n)}.ID()
+		return lua.Lease{Process: "p", Path: lua.Path{Queue: queue, UserID: "user" + strconv.Itoa(user)}, Rest: strconv.Itoa(n)}.ID()
 	}
 	acquire := func(i int) error {
 		_, err := s.AcquireSlot(ctx, lua.SlotCall{Model: model, Limits: limits, Lease: lease(berth.Queues()[0], i, i), Times: waitingTimes})
