@@ -96,8 +96,14 @@ func (k Keys) Pollers() string { return k.name("pollers") }
 // Sampler is the hash of the process that samples the metrics of the whole system, with an expiry.
 func (k Keys) Sampler() string { return k.name("sampler") }
 
+// Levels is the hash of the weights and limits of teams and applications.
+func (k Keys) Levels() string { return k.name("slots", "levels") }
+
 // UserSlots is the sorted set of a user's leases on slots of all models, scored by expiry.
 func (k Keys) UserSlots(userID string) string { return k.name("slots", "user", berth.EscapeID(userID)) }
+
+// TeamSlots is the sorted set of a team's leases on slots of all models, scored by expiry, where it has a limit.
+func (k Keys) TeamSlots(team string) string { return k.name("slots", "team", berth.EscapeID(team)) }
 
 // ProviderSlots is the sorted set of the leases on slots of a provider's models, scored by expiry.
 func (k Keys) ProviderSlots(provider string) string { return k.name("slots", "provider", provider) }

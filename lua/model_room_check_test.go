@@ -69,6 +69,9 @@ func (m *modelRoom) checkCaps() {
 			if limits.UserCap > 0 && users[user] > limits.UserCap {
 				m.failf("%s was granted: its user has %d of %d slots", l, users[user], limits.UserCap)
 			}
+			if team := users["a"] + users["b"]; user != "c" && m.team > 0 && team > m.team {
+				m.failf("%s was granted: its team has %d of %d slots", l, team, m.team)
+			}
 			if limits.ProviderCap > 0 && provider > limits.ProviderCap {
 				m.failf("%s was granted: its provider has %d of %d slots", l, provider, limits.ProviderCap)
 			}
@@ -90,7 +93,8 @@ func (m *modelRoom) idle() map[string]*work {
 			continue
 		}
 		for _, w := range m.in(waits, promoted, calls) {
-			if w.Model == model && (limits.UserCap == 0 || users[w.Task.UserID] < limits.UserCap) {
+			full := w.Task.UserID != "c" && m.team > 0 && users["a"]+users["b"] >= m.team
+			if w.Model == model && !full && (limits.UserCap == 0 || users[w.Task.UserID] < limits.UserCap) {
 				found[model] = w
 			}
 		}

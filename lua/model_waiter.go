@@ -27,7 +27,11 @@ type ModelWaiter struct {
 	Step  int
 	Queue berth.Queue
 	Model string
+	Group Group // to which the user belongs
 }
+
+// path returns where the waiter and its call wait.
+func (w ModelWaiter) path() Path { return Path{Queue: w.Queue, UserID: w.Task.UserID, Group: w.Group} }
 
 // ModelWaiterOf returns the waiter of a task's step.
 func ModelWaiterOf(task berth.TaskRef, index int, step berth.Step) ModelWaiter {
@@ -37,7 +41,7 @@ func ModelWaiterOf(task berth.TaskRef, index int, step berth.Step) ModelWaiter {
 // ID returns the id of the waiter, which is unique within its model.
 func (w ModelWaiter) ID() string {
 	return Lease{
-		Process: waiterProcess, Path: Path{Queue: w.Queue, UserID: w.Task.UserID}, Rest: w.Task.TaskID + ":" + strconv.Itoa(w.Step),
+		Process: waiterProcess, Path: w.path(), Rest: w.Task.TaskID + ":" + strconv.Itoa(w.Step),
 	}.ID()
 }
 
@@ -71,7 +75,7 @@ func ParseModelWaiter(model, id string) (ModelWaiter, error) {
 	if err != nil {
 		return ModelWaiter{}, fmt.Errorf("step of waiter %q: %w", id, err)
 	}
-	return ModelWaiter{Task: berth.TaskRef{UserID: path.UserID, TaskID: f[3][:at]}, Step: step, Queue: path.Queue, Model: model}, nil
+	return ModelWaiter{Task: berth.TaskRef{UserID: path.UserID, TaskID: f[3][:at]}, Step: step, Queue: path.Queue, Model: model, Group: path.Group}, nil
 }
 
 // Promotion is a waiter that may leave: its workflow has to be signalled, which ConfirmPromotions records.

@@ -56,9 +56,14 @@ func (l ModelLimits) arg() string {
 
 // Path is where a lease waits among the others: in a queue, and there on each level that it has.
 type Path struct {
-	Queue     berth.Queue
-	Team, App string // empty for none
-	UserID    string
+	Queue  berth.Queue
+	UserID string
+	Group
+}
+
+// Group has the levels at which a user waits together with others; each may be empty.
+type Group struct {
+	Team, App string
 	EndUser   string // of the application
 }
 

@@ -23,7 +23,7 @@
 --   slots:{level}:aside       zset  {model} {path} in which the level was set aside -> since when
 --   slots:provider:{p}        zset  lease of a provider, of all its models -> expiry
 --   slots:provider:{p}:aside  zset  model that waits for a slot of its provider -> since when
---   levels                    hash  level -> its weight and its limit of slots, where they are not the default, see set_level
+--   slots:levels              hash  team or application, such as team:a -> its weight and its limit of slots, see set_level
 --   lease:guard               hash  see include guard
 --
 -- The order is start-time fair queueing (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996) at each path: the children share its parent's
@@ -214,6 +214,15 @@ local function return_path(room, flow)
   end
 end
 
+-- try_again returns what was set aside on the path of a flow with leases, whose first one is `member` in the order.
+local function try_again(room, flow, member)
+  local node = flow
+  while node.parent do
+    if (node == flow or node.limit > 0) and not is_listed(node, member) then enter(room, node, member) end
+    member, node = nil, node.parent
+  end
+end
+
 -- leave removes a waiting lease. It costs its flow nothing: the next one has its tag. The next waiter of its user may follow.
 local function leave(room, lease)
   local flow = flow_of(room, lease)
@@ -295,7 +304,7 @@ local function join(room, lease, ticket)
   local flow = flow_of(room, lease)
   local first, member, number = head_of(flow)
   if redis.call('ZADD', room.waiting, whole(room.call.now + (room.lasts or waiter_ttl(room.call))), lease) == 0 then
-    if first and not is_listed(flow, member) then enter(room, flow, member) end
+    if first then try_again(room, flow, member) end
     return
   end
   local order, tags = parse_ticket(ticket)
@@ -308,8 +317,8 @@ local function join(room, lease, ticket)
   end
   if not first or order <= number then
     reorder(room, flow, member, tags)
-  elseif not is_listed(flow, member) then
-    enter(room, flow, member)
+  else
+    try_again(room, flow, member)
   end
 end
 

@@ -22,7 +22,7 @@ local function level_of(room, name)
     if kind == 'user' then
       level.limit = room.user_cap
     elseif kind == 'team' or kind == 'app' then
-      local weight, limit = string.match(redis.call('HGET', room.call.prefix .. 'levels', name) or '', '^([%d.]+) (%d+)$')
+      local weight, limit = string.match(redis.call('HGET', room.call.prefix .. 'slots:levels', name) or '', '^([%d.]+) (%d+)$')
       level = { weight = tonumber(weight or '1'), limit = tonumber(limit or '0'), weighted = true }
     end
     levels[name] = level
