@@ -66,7 +66,7 @@ type modelRoom struct {
 	// Whether users and the provider have limits does not change: slots that were granted without a limit are not counted before their
 	// renewal.
 	users, provider bool
-	team            int // its limit of slots
+	team            int                 // its limit of slots
 	current         *caller             // whose call it is
 	held            map[string][]string // by model, at the last check
 	holding         map[string]bool     // the leases of calls that had slots then

@@ -495,7 +495,7 @@ func TestModelWaiters_ManyTasks_CommandsStayTheSame(t *testing.T) {
 	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5})
 	enter := func(from, to int) {
 		for i := from; i < to; i++ {
-			q := berth.Queues()[i%len(berth.Queues())]
+			q := []berth.Queue{paidStream, paidBatch, freeStream, freeBatch}[i%4]
 			l.enter(l.waiter(q, fmt.Sprintf("user%d", i%(to/10)), i))
 		}
 		l.take()

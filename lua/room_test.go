@@ -502,7 +502,7 @@ func fill(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int) {
 	for from := 0; from < n; from += batch {
 		m := lua.ModelLeases{Model: "m", Limits: limits}
 		for i := from; i < min(n, from+batch); i++ {
-			q := berth.Queues()[i%len(berth.Queues())]
+			q := []berth.Queue{paidStream, paidBatch, freeStream, freeBatch}[i%4]
 			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: lease(q, fmt.Sprintf("user%d", i%(n/10)), 1_000_000+n+i)})
 		}
 		_, _, err := s.RenewSlots(t.Context(), longTimes, []lua.ModelLeases{m})

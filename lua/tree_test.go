@@ -23,9 +23,9 @@ type party struct {
 type forest struct {
 	*hall
 	parties []*party
-	of     map[string]*party // by lease
-	got    map[*party]int
-	users  map[string]int
+	of      map[string]*party // by lease
+	got     map[*party]int
+	users   map[string]int
 }
 
 func newForest(t *testing.T, s *lua.Scripts, slots int, parties ...*party) *forest {
