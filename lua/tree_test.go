@@ -131,7 +131,7 @@ func TestTree_Newcomer_GetsNextSlot(t *testing.T) {
 	}
 }
 
-// G11: whoever names many end users gets the share of one user.
+// G11: a user who names many end users gets the share of one user.
 func TestTree_ManyEndUsers_ShareOfOneUser(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
@@ -161,11 +161,11 @@ func TestTree_TeamAtLimit_OthersUseTheRest(t *testing.T) {
 		for len(f.holders("m")) > 0 {
 			f.release("m", f.holders("m")[0])
 		}
-		require.Zero(t, f.waiting("m"), "whoever is left is served")
+		require.Zero(t, f.waiting("m"), "what is left is served")
 	})
 }
 
-// The tree of a room leaves nothing behind once nobody waits.
+// The tree of a room leaves nothing behind once no lease waits.
 func TestTree_Drained_KeepsOnlyQueues(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)

@@ -45,7 +45,7 @@ type QueueConfig struct {
 	MaxTasks int `yaml:"maxTasks"`
 }
 
-// takes reports whether the queue takes such calls, and how exactly it says so.
+// takes reports whether the queue takes such calls, and how exactly it names them.
 func (q QueueConfig) takes(tier berth.Tier, mode berth.Mode) (exact int, ok bool) {
 	for _, field := range [][2]string{{string(q.Tier), string(tier)}, {string(q.Mode), string(mode)}} {
 		if field[0] != "" && field[0] != field[1] {
@@ -235,7 +235,7 @@ func (c Config) checkQueues(file *routingFile) {
 	}
 }
 
-// queuesFor returns the queues that take such calls and say so most exactly, by name.
+// queuesFor returns the queues that take such calls and name them most exactly, by name.
 func (c Config) queuesFor(tier berth.Tier, mode berth.Mode) (found []berth.Queue) {
 	best := -1
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
