@@ -24,23 +24,15 @@ const (
 	ModeVision Mode = "vision"
 )
 
-// Queue combines tier and mode, for instance q_paid_stream.
+// Queue is the name of a queue of calls, which the routing file defines.
 type Queue string
 
-// QueueFor returns the queue of a tier and mode.
-func QueueFor(tier Tier, mode Mode) Queue { return Queue("q_" + string(tier) + "_" + string(mode)) }
+// ModelTaskQueues begins the names of the Temporal task queues of models.
+const ModelTaskQueues = "model."
 
-// Queues returns the six queues from the highest weight to the lowest.
-func Queues() []Queue {
-	return []Queue{
-		QueueFor(TierPaid, ModeStream), QueueFor(TierPaid, ModeBatch), QueueFor(TierPaid, ModeVision),
-		QueueFor(TierFree, ModeStream), QueueFor(TierFree, ModeBatch), QueueFor(TierFree, ModeVision),
-	}
-}
-
-// TaskQueue returns the Temporal task queue of a queue and model. Each model has its own, so that an exhausted model
-// does not block others.
-func TaskQueue(q Queue, model string) string { return string(q) + "." + model }
+// ModelTaskQueue returns the Temporal task queue of a model's calls. Each model has its own, so that an exhausted model does not block
+// others; the order among the queues is that of the waiting room.
+func ModelTaskQueue(model string) string { return ModelTaskQueues + model }
 
 // Locale is the language of prompts and answers.
 type Locale string

@@ -413,7 +413,7 @@ func TestAssignNode_ReadmittedInTheRoom_GetsTheNodeInItsOrder(t *testing.T) { //
 		}
 	})
 	require.NoError(t, e.ReleaseSlots(ctx, slot(workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:first:1"}})))
-	require.Equal(t, "node/x/alice/1/execution:f2/execution:f2:2", <-handed, "f1 may not use it yet")
+	require.Equal(t, "node/x|user:alice/1/execution:f2/execution:f2:2", <-handed, "f1 may not use it yet")
 	require.NoError(t, e.ReleaseSlots(ctx, slot(workflows.HeldSlot{Assignment: berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "execution:f2:2"}})))
-	require.Equal(t, "node/x/alice/1/execution:f3/execution:f3:2", <-handed)
+	require.Equal(t, "node/x|user:alice/1/execution:f3/execution:f3:2", <-handed)
 }

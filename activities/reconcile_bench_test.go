@@ -153,7 +153,7 @@ func fullReconciler(b *testing.B, dsn string) *Reconciler {
 	task := berth.Task{TaskPlan: berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{ID: "t", ServiceID: "s", Template: "job_summary", Locale: berth.LocaleEN, Tier: berth.TierPaid},
 		UserID:      "alice", RequestHash: "hash",
-		Steps: []berth.Step{{Name: "summary", Mode: berth.ModeBatch, Queue: berth.QueueFor(berth.TierPaid, berth.ModeBatch), Model: "m"}},
+		Steps: []berth.Step{{Name: "summary", Mode: berth.ModeBatch, Queue: berth.Queue("q_paid_batch"), Model: "m"}},
 	}, Status: berth.TaskPending, CreatedAt: now, DeadlineAt: now.Add(time.Hour)}
 	_, _, err = store.CreateTask(ctx, task)
 	require.NoError(b, err)

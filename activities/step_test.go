@@ -127,7 +127,7 @@ func (h *stepTest) accept(template berth.Template) {
 	}
 	last := spec.Steps[len(spec.Steps)-1]
 	h.plan.Steps = []berth.Step{{
-		Name: berth.StepName(last.ID), Mode: last.Mode, Queue: berth.QueueFor(berth.TierPaid, last.Mode), Model: stepModel, Status: last.Status,
+		Name: berth.StepName(last.ID), Mode: last.Mode, Queue: berth.Queue("q_paid_" + string(last.Mode)), Model: stepModel, Status: last.Status,
 	}}
 	_, err = h.AcceptTask(h.t.Context(), workflows.TaskInput{TaskPlan: h.plan, Deadline: time.Until(h.deadline)})
 	require.NoError(h.t, err)

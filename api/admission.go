@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -53,6 +54,7 @@ const (
 // returns the refusal. A task that is submitted again keeps its admissions and is not counted again.
 func (s *server) admitTask(ctx context.Context, p berth.TaskPlan) error {
 	limits := s.Config.Admission
+	limits.Queue = cmp.Or(s.Catalog.MaxTasks(p.Steps[0].Queue), limits.Queue)
 	reply, err := s.Scripts.AdmitTask(ctx, lua.Submission{
 		Task: p.Ref(), ServiceID: p.ServiceID, Queue: p.Steps[0].Queue,
 		Limits: lua.AdmissionLimits{Queue: limits.Queue, Service: limits.Service, Rate: limits.rate(p.Tier)},

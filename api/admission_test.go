@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 	"berth"
 	"berth/api"
 	"berth/internal/ledger"
+	"berth/internal/llm"
 	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
@@ -312,7 +315,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	for i := range 5 {
 		_, err := h.scripts.AcquireSlot(t.Context(), lua.SlotCall{
 			Model: model, Limits: lua.ModelLimits{Cap: 1}, Times: lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
-			Lease: lua.Lease{Process: "p", Queue: "q_paid_batch", UserID: "alice", Rest: fmt.Sprint(i)}.ID(),
+			Lease: lua.Lease{Process: "p", Path: lua.Path{Queue: "q_paid_batch", UserID: "alice"}, Rest: fmt.Sprint(i)}.ID(),
 		})
 		require.NoError(t, err)
 	}
@@ -345,4 +348,22 @@ func TestSubmitTask_QueueFullModelPaused_RetryAfterAMinute(t *testing.T) { // T5
 	h.refused(a, "t2", berth.CodeQueueFull, ledger.AuditQueueFull, h.count("assets"))
 	require.Equal(t, 60, a.problem.RetryAfter)
 	require.Contains(t, a.problem.Detail, "is paused")
+}
+
+// G10: the bound of a queue is that of the routing file, also where the setting has another.
+func TestSubmit_QueueWithBound_RefusesBeyondIt(t *testing.T) {
+	t.Parallel()
+	routing, err := os.ReadFile("../internal/llm/routing.yaml")
+	require.NoError(t, err)
+	own := strings.Replace(string(routing), "mode: batch}", "mode: batch, maxTasks: 1}", 1)
+	require.NotEqual(t, string(routing), own)
+	path := filepath.Join(t.TempDir(), "routing.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(own), 0o600))
+	catalog, err := llm.LoadCatalog(path)
+	require.NoError(t, err)
+	h := newHarness(t, admission(api.Admission{Queue: 100}), func(d *api.Deps) { d.Catalog = catalog })
+	require.Equal(t, http.StatusAccepted, h.submit("t1", variable("resume", "t1")).status)
+	a := h.submit("t2", variable("resume", "t2"))
+	require.Equal(t, http.StatusTooManyRequests, a.status, string(a.body))
+	require.Contains(t, a.problem.Detail, "queue q_paid_batch is full with 1 tasks")
 }

@@ -194,7 +194,9 @@ func TestServer_RandomRequests_NeverFail(t *testing.T) { // P14
 		ops, _ := item.(doc)
 		for method, o := range ops {
 			op, _ := o.(doc)
-			require.NoError(t, h.scripts.MarkPollers(t.Context(), catalog.TaskQueues(testtemplate.All()))) // as workers do
+			for _, model := range catalog.UsedModels(testtemplate.All()) { // as workers do
+				require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{berth.ModelTaskQueue(model)}))
+			}
 			token := h.token("alice", identity.ScopeUser, identity.ScopeNode, identity.ScopeOperator)
 			if path == "/v1/sessions/{id}/events" || path == "/v1/events" { // the events never end: use a user without a session or the scope
 				token = h.token("eve")

@@ -128,9 +128,9 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
-	for _, queue := range catalog.TaskQueues(testtemplate.All()) { // for longer than a worker marks them, since none repeats it
+	for _, model := range catalog.UsedModels(testtemplate.All()) { // for longer than a worker marks them, since none repeats it
 		until := time.Now().Add(time.Hour).UnixMilli()
-		require.NoError(t, h.client.ZAdd(ctx, h.scripts.Keys().Pollers(), redis.Z{Score: float64(until), Member: queue}).Err())
+		require.NoError(t, h.client.ZAdd(ctx, h.scripts.Keys().Pollers(), redis.Z{Score: float64(until), Member: berth.ModelTaskQueue(model)}).Err())
 	}
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
 	keys, err := signalling.NewKeys("", logger)

@@ -106,18 +106,18 @@ func configuredLimits(m llm.Model) client.ModelLimits {
 }
 
 // limitsOf returns the limits of a model that concern the time until a call begins.
-func limitsOf(m llm.Model) lua.ModelLimits {
-	return lua.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}
+func (s *server) limitsOf(m llm.Model) lua.ModelLimits {
+	return lua.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM, Queues: s.Catalog.QueueWeights()}
 }
 
 // room reads the slots and waiting calls of a model.
 func (s *server) room(ctx context.Context, m llm.Model) (lua.Room, error) {
-	room, err := s.Scripts.ReadRoom(ctx, m.Name, limitsOf(m), usersRead)
+	room, err := s.Scripts.ReadRoom(ctx, m.Name, s.limitsOf(m), usersRead)
 	return room, fromRedis(err)
 }
 
 // model reads the state of a model.
-func (s *server) model(ctx context.Context, m llm.Model, routed []string) (*client.Model, error) {
+func (s *server) model(ctx context.Context, m llm.Model, routed map[llm.Use]bool) (*client.Model, error) {
 	room, err := s.room(ctx, m)
 	if err != nil {
 		return nil, err
@@ -152,12 +152,12 @@ func pauseOf(room lua.Room) client.ModelPause {
 	return client.ModelPause{}
 }
 
-// routed returns the task queues of the templates of new tasks.
-func (s *server) routed() []string { return s.Catalog.TaskQueues(s.Templates.List()) }
+// routed returns what the templates of new tasks use.
+func (s *server) routed() map[llm.Use]bool { return s.Catalog.Uses(s.Templates.List()) }
 
 // serves reports whether calls of a queue use a model, now or by the templates.
-func serves(q lua.QueueUse, model string, routed []string) bool {
-	return q.InUse+q.Waiting > 0 || slices.Contains(routed, berth.TaskQueue(q.Queue, model))
+func serves(q lua.QueueUse, model string, routed map[llm.Use]bool) bool {
+	return q.InUse+q.Waiting > 0 || routed[llm.Use{Queue: q.Queue, Model: model}]
 }
 
 // nextGrant returns the time in ms until the pace or a provider's pause permits a call.

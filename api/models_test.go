@@ -28,7 +28,7 @@ func (h *harness) callModel(model string, queue berth.Queue, user string, n int)
 	h.t.Helper()
 	r, err := h.scripts.AcquireSlot(h.t.Context(), lua.SlotCall{
 		Model: model, Limits: lua.ModelLimits{Cap: 2}, Times: modelTimes,
-		Lease: lua.Lease{Process: "p", Queue: queue, UserID: user, Rest: fmt.Sprint(n)}.ID(),
+		Lease: lua.Lease{Process: "p", Path: lua.Path{Queue: queue, UserID: user}, Rest: fmt.Sprint(n)}.ID(),
 	})
 	require.NoError(h.t, err)
 	return r

@@ -13,7 +13,7 @@ import (
 func (s *server) checkServed(ctx context.Context, steps []berth.Step) error {
 	queues := make([]string, len(steps))
 	for i, st := range steps {
-		queues[i] = berth.TaskQueue(st.Queue, st.Model)
+		queues[i] = berth.ModelTaskQueue(st.Model)
 	}
 	unpolled, err := s.Scripts.CheckPollers(ctx, queues)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *server) checkServed(ctx context.Context, steps []berth.Step) error {
 	message := "no worker polls " + strings.Join(unpolled, ", ")
 	for _, st := range steps {
 		setting := s.Catalog.KeySetting(st.Model)
-		if berth.TaskQueue(st.Queue, st.Model) == unpolled[0] && setting != "" {
+		if berth.ModelTaskQueue(st.Model) == unpolled[0] && setting != "" {
 			message += ": start a worker with " + setting
 		}
 	}

@@ -74,7 +74,7 @@ func TestSubmitTask_NoWorkerForModel_RefusedByName(t *testing.T) { // T23, T27
 	_, err := h.scripts.MarkNew(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().Pollers()).Err())
-	require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{"q_paid_batch.deepseek-chat", "q_paid_stream.deepseek-reasoner"}))
+	require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{"model.deepseek-chat", "model.deepseek-reasoner"}))
 	image := h.upload("alice", "posting.png", pngOf(t, 8, 8)).json(t)["assetId"]
 	submit := func() answer {
 		return h.call(http.MethodPost, "/v1/tasks", h.token("alice"), match(func(d doc) {
@@ -84,12 +84,12 @@ func TestSubmitTask_NoWorkerForModel_RefusedByName(t *testing.T) { // T23, T27
 	a := submit()
 	require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
 	require.Equal(t, berth.CodeNotServed, a.problem.Code)
-	require.Equal(t, "no worker polls q_paid_vision.glm-4.1v-thinking-flash: start a worker with ZHIPUAI_API_KEY", a.problem.Detail)
+	require.Equal(t, "no worker polls model.glm-4.1v-thinking-flash: start a worker with ZHIPUAI_API_KEY", a.problem.Detail)
 	require.Equal(t, "30", a.header.Get("Retry-After"))
 	_, err = h.ledger.GetTask(t.Context(), berth.TaskRef{UserID: "alice", TaskID: "t1"})
 	require.Equal(t, berth.CodeNotFound, berth.CodeOf(err), "no partial effect")
 
-	require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{"q_paid_vision.glm-4.1v-thinking-flash"}))
+	require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{"model.glm-4.1v-thinking-flash"}))
 	require.Equal(t, http.StatusAccepted, submit().status)
 }
 

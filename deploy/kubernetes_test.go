@@ -270,6 +270,6 @@ func TestKubernetes_ScaledObjects_ScaleExistingWorkers(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{
 		"berth-worker-tasks": "temporal", "berth-worker-turns": "temporal", "berth-worker-conferences": "temporal",
-		"berth-worker-paid": "prometheus", "berth-worker-free": "prometheus", "berth-worker-vision": "prometheus",
+		"berth-worker-models": "prometheus",
 	}, scales)
 }

@@ -31,9 +31,9 @@ local room = room_of(call, ARGV[5], ARGV[6])
 purge(room)
 if waiter ~= '' then forget_waiter(room, waiter) end
 local flow = flow_of(room, lease)
-revoke_unclaimed(room, lease, flow.user)
+revoke_unclaimed(room, lease, flow)
 if redis.call('ZSCORE', room.holders, lease) then
-  hold(room, lease, flow.user, call.now + call.ttl)
+  hold(room, lease, flow, call.now + call.ttl)
   if call.freed[1] then serve(room) end
   return { 'HELD', 0, '', next_expiry(room), whole(call.now), call.promotions }
 end

@@ -397,13 +397,13 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		wait := func(queue berth.Queue, user string) lua.Wait {
-			w, err := s.EstimateWait(t.Context(), lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: "new"}, Queue: queue, Model: "m"}, lua.ModelLimits{Cap: 1})
+			w, err := s.EstimateWait(t.Context(), lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: "new"}, Queue: queue, Model: "m"}, lua.ModelLimits{Queues: sixQueues, Cap: 1})
 			require.NoError(t, err)
 			return w
 		}
 		unknown := -time.Millisecond
 		require.Equal(t, lua.Wait{}, wait(paidStream, "a"), "no process has used the model")
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
 		held := h.arrive("m", paidStream, "big", 1)
 		h.release("m", held...)
 		require.Equal(t, lua.Wait{}, wait(paidStream, "a"), "a slot is free")

@@ -30,7 +30,7 @@ func newAside(t *testing.T, elsewhere, called bool) *aside {
 	o := newOwnTime(t)
 	o.now = time.Unix(2_000_000_000, 0)
 	o.flush(t)
-	a := &aside{lobby: newLobby(t, o.s, lua.ModelLimits{Cap: 5, UserCap: 1}), o: o}
+	a := &aside{lobby: newLobby(t, o.s, lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 1}), o: o}
 	_, err := o.s.MarkNew(t.Context())
 	require.NoError(t, err)
 	if elsewhere {
@@ -122,7 +122,7 @@ func TestModelWaiters_UserNoLongerAtLimit_NextPromoted(t *testing.T) {
 func TestRoom_CallsCancelledInPause_OthersServedAfterResumption(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Cap: 5, UserCap: 5})
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5})
 		set := func(paused bool) {
 			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Paused: paused})
 			require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestModelWaiters_CallsOfUsersAtLimitAhead_OthersPromoted(t *testing.T) {
 	o.flush(t)
 	_, err := o.s.MarkNew(t.Context())
 	require.NoError(t, err)
-	l := newLobby(t, o.s, lua.ModelLimits{UserCap: 1})
+	l := newLobby(t, o.s, lua.ModelLimits{Queues: sixQueues, UserCap: 1})
 	for i := range 20 {
 		user := "u" + strconv.Itoa(i)
 		l.limits.Cap = 20
@@ -177,7 +177,7 @@ func TestSweepModels_ManyUsersAtLimit_CommandsStayTheSame(t *testing.T) {
 	s := lua.New(server.Client(), lua.Keys{})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	l := newLobby(t, s, lua.ModelLimits{Cap: 10_000})
+	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 10_000})
 	users := 0
 	commands := func(n int) int64 {
 		for ; users < n; users++ {

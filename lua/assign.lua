@@ -71,7 +71,7 @@ if mode == 'JOIN' or mode == 'TRY' and redis.call('ZSCORE', stem .. 'waiting', p
   end
   local room = pool_room(pool)
   local member = redis.call('ZRANGE', room.stem .. 'order:x', 0, 0)[1]
-  if not member or head_of(flow_at(room, 'x', string.sub(member, 17))) ~= waiter then return { 'WAITING', handed } end
+  if not member or head_of(node_at(room, 'x|' .. name_of(member))) ~= waiter then return { 'WAITING', handed } end
   mine = forget_waiter
 end
 local node, leases, strategy

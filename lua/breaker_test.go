@@ -224,7 +224,7 @@ func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		r := reporter{t, s}
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 3}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 3}}
 		acquire := func(lease string) lua.SlotReply { return h.acquire("m", lease) }
 		release := func(lease string) { h.release("m", lease) }
 		first, second, third := lease(paidStream, "u", 1), lease(paidStream, "u", 2), lease(paidStream, "u", 3)

@@ -18,7 +18,7 @@ local now = clock()
 local stem, open_grace, known = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local signalled = tonumber(ARGV[4])
 local readable = open_grace and known and signalled
-for i = 5, #ARGV do readable = readable and string.match(ARGV[i], '^node/x/[^/]+/1/[^/]+/.+$') end
+for i = 5, #ARGV do readable = readable and string.match(ARGV[i], '^node/x|user:[^/]+/1/[^/]+/.+$') end
 if not readable then return redis.error_reply('ERR confirm_handovers: unreadable argument') end
 -- include handover
 for i = 5, #ARGV do

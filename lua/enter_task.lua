@@ -27,7 +27,7 @@ local room = room_of(call, ARGV[5], ARGV[6])
 local waiters = waiters_of(room)
 waiters.lasts = left
 if redis.call('ZREM', waiters.promoted, waiter) == 1 then redis.call('ZADD', waiters.signalled, whole(call.now + SIGNALLED_FOR), waiter) end
-if not redis.call('ZSCORE', waiters.signalled, waiter) then join(waiters, waiter, ARGV[9] ~= '' and ARGV[9] .. '/0/0' or '') end
-room.granted[flow_of(waiters, waiter).name], room.waiter = true, waiter
+if not redis.call('ZSCORE', waiters.signalled, waiter) then join(waiters, waiter, ARGV[9] ~= '' and ARGV[9] .. '/0' or '') end
+room.granted[flow_of(waiters, waiter).path], room.waiter = true, waiter
 serve(room)
 return { redis.call('ZSCORE', waiters.waiting, waiter) and 'WAITING' or 'PROMOTED', call.promotions }

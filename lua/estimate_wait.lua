@@ -19,6 +19,5 @@ call.reads = true
 local room = room_of(call, ARGV[2]) or room_of(call, ARGV[2], ARGV[4])
 local paused, position, wait = out_of_service(room) and 1 or 0, waiting_position(room, waiter), nil
 if position then return { 'OK', position, wait_at(room, position), paused } end
-local flow = flow_of(room, waiter)
-position, wait = estimate(room, flow.queue, flow.user)
+position, wait = estimate(room, flow_of(room, waiter).path)
 return { 'OK', position, wait, paused }

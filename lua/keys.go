@@ -65,7 +65,7 @@ func (k Keys) ModelSignalled(model string) string {
 
 // ModelFlow is the sorted set of a user's leases that wait in one queue for the model, scored by arrival.
 func (k Keys) ModelFlow(model string, queue berth.Queue, userID string) string {
-	return k.name("model", model, "flow") + ":" + string(queue) + "/" + berth.EscapeID(userID)
+	return k.name("model", model, "flow") + ":" + Path{Queue: queue, UserID: userID}.String()
 }
 
 // ModelState is the hash of a model's arrival counter and virtual times.
@@ -96,8 +96,14 @@ func (k Keys) Pollers() string { return k.name("pollers") }
 // Sampler is the hash of the process that samples the metrics of the whole system, with an expiry.
 func (k Keys) Sampler() string { return k.name("sampler") }
 
+// Levels is the hash of the weights and limits of teams and applications.
+func (k Keys) Levels() string { return k.name("slots", "levels") }
+
 // UserSlots is the sorted set of a user's leases on slots of all models, scored by expiry.
 func (k Keys) UserSlots(userID string) string { return k.name("slots", "user", berth.EscapeID(userID)) }
+
+// TeamSlots is the sorted set of a team's leases on slots of all models, scored by expiry, where it has a limit.
+func (k Keys) TeamSlots(team string) string { return k.name("slots", "team", berth.EscapeID(team)) }
 
 // ProviderSlots is the sorted set of the leases on slots of a provider's models, scored by expiry.
 func (k Keys) ProviderSlots(provider string) string { return k.name("slots", "provider", provider) }

@@ -16,7 +16,7 @@
 if not KEYS[1] then return redis.error_reply('ERR leave_waiting: no key') end
 local now = clock()
 local stem, open_grace, known = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-if not (open_grace and known and string.match(ARGV[5] or '', '^node/x/[^/]+/1/[^/]+/.+$')) then
+if not (open_grace and known and string.match(ARGV[5] or '', '^node/x|user:[^/]+/1/[^/]+/.+$')) then
   return redis.error_reply('ERR leave_waiting: unreadable argument')
 end
 -- include handover

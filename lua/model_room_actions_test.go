@@ -141,6 +141,7 @@ func (m *modelRoom) actions() map[string]func(*rapid.T) {
 			for _, u := range roomUsers {
 				m.ok(m.s.Redis().Del(context.Background(), m.s.Keys().UserSlots(u)+":aside").Err())
 			}
+			m.ok(m.s.Redis().Del(context.Background(), m.s.Keys().TeamSlots("t")+":aside").Err())
 		},
 		"": func(*rapid.T) { m.checkCaps() },
 	}

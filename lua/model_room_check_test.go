@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -43,7 +42,7 @@ func (m *modelRoom) used(held map[string][]string) (users map[string]int, provid
 	users = map[string]int{}
 	for model, leases := range held {
 		for _, l := range leases {
-			users[strings.Split(l, "/")[2]]++
+			users[userOf(l)]++
 		}
 		if m.limits[model].Provider != "" {
 			provider += len(leases)
@@ -63,12 +62,15 @@ func (m *modelRoom) checkCaps() {
 			if m.holding[l] || slices.Contains(m.held[model], l) {
 				continue
 			}
-			user := strings.Split(l, "/")[2]
+			user := userOf(l)
 			if room := m.room(model); len(leases) > room.Cap {
 				m.failf("%s was granted: %s has %d of %d slots", l, model, len(leases), room.Cap)
 			}
 			if limits.UserCap > 0 && users[user] > limits.UserCap {
 				m.failf("%s was granted: its user has %d of %d slots", l, users[user], limits.UserCap)
+			}
+			if team := users["a"] + users["b"]; user != "c" && m.team > 0 && team > m.team {
+				m.failf("%s was granted: its team has %d of %d slots", l, team, m.team)
 			}
 			if limits.ProviderCap > 0 && provider > limits.ProviderCap {
 				m.failf("%s was granted: its provider has %d of %d slots", l, provider, limits.ProviderCap)
@@ -91,7 +93,8 @@ func (m *modelRoom) idle() map[string]*work {
 			continue
 		}
 		for _, w := range m.in(waits, promoted, calls) {
-			if w.Model == model && (limits.UserCap == 0 || users[w.Task.UserID] < limits.UserCap) {
+			full := w.Task.UserID != "c" && m.team > 0 && users["a"]+users["b"] >= m.team
+			if w.Model == model && !full && (limits.UserCap == 0 || users[w.Task.UserID] < limits.UserCap) {
 				found[model] = w
 			}
 		}

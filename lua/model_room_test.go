@@ -51,6 +51,7 @@ var (
 	roomModels = []string{"m0", "m1", "m2"} // the first two share a provider
 	roomUsers  = []string{"a", "b", "c"}
 	roomQueues = []berth.Queue{paidStream, freeBatch}
+	roomGroups = map[string]lua.Group{"a": {Team: "t"}, "b": {Team: "t", App: "x", EndUser: "e"}}
 )
 
 // modelRoom is a few models, whose users have more tasks than they may call at the same time, and a few processes, any of which dies.
@@ -65,6 +66,7 @@ type modelRoom struct {
 	// Whether users and the provider have limits does not change: slots that were granted without a limit are not counted before their
 	// renewal.
 	users, provider bool
+	team            int                 // its limit of slots
 	current         *caller             // whose call it is
 	held            map[string][]string // by model, at the last check
 	holding         map[string]bool     // the leases of calls that had slots then
@@ -76,6 +78,8 @@ func newModelRoom(t *rapid.T, o *ownTime) *modelRoom {
 	m := &modelRoom{ownTime: o, t: t, limits: map[string]lua.ModelLimits{}, set: map[string]lua.OperatorLimits{}}
 	o.now = time.Unix(2_000_000_000, 0)
 	m.flush(t)
+	m.team = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "slots of the team")
+	m.ok(m.s.SetLevel(context.Background(), lua.Level{Team: "t"}, 2, m.team))
 	m.users, m.provider = rapid.IntRange(0, 5).Draw(t, "users limited") > 0, rapid.Bool().Draw(t, "provider limited")
 	o.s.OnPromotion(func(p []lua.Promotion) { m.current.inbox = append(m.current.inbox, p...) })
 	m.configure()
@@ -150,7 +154,7 @@ func (m *modelRoom) configure() {
 	user := rapid.IntRange(1, 3).Draw(m.t, "slots of a user")
 	provider := rapid.IntRange(1, 3).Draw(m.t, "slots of the provider")
 	for i, name := range roomModels {
-		l := lua.ModelLimits{Cap: rapid.IntRange(0, 3).Draw(m.t, "cap"), RPM: rapid.SampledFrom([]int{0, 0, 0, 60}).Draw(m.t, "requests per minute")}
+		l := lua.ModelLimits{Queues: sixQueues, Cap: rapid.IntRange(0, 3).Draw(m.t, "cap"), RPM: rapid.SampledFrom([]int{0, 0, 0, 60}).Draw(m.t, "requests per minute")}
 		if m.users {
 			l.UserCap = user
 		}
@@ -177,7 +181,7 @@ func (m *modelRoom) enter() {
 	for range rapid.IntRange(1, 6).Draw(m.t, "tasks") {
 		m.number++
 		w := &work{
-			ModelWaiter: lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: strconv.Itoa(m.number)}, Step: 1, Queue: queue, Model: model},
+			ModelWaiter: lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: strconv.Itoa(m.number)}, Step: 1, Queue: queue, Model: model, Group: roomGroups[user]},
 			created:     m.now.UnixMicro() + int64(m.number), deadline: m.now.Add(left),
 		}
 		m.works = append(m.works, w)
@@ -227,7 +231,7 @@ func (m *modelRoom) deliver(c *caller, fails bool) {
 func (m *modelRoom) call(w *work) {
 	w.by, w.ticket = m.current, ""
 	w.attempts++
-	w.lease = lua.Lease{Process: w.by.id, Queue: w.Queue, UserID: w.Task.UserID, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
+	w.lease = lua.Lease{Process: w.by.id, Path: lua.Path{Queue: w.Queue, UserID: w.Task.UserID, Group: w.Group}, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
 	w.step = calls
 	m.acquire(w)
 }
@@ -356,6 +360,7 @@ func (m *modelRoom) kill(c *caller) {
 
 func (m *modelRoom) lose() {
 	m.flush(m.t)
+	m.ok(m.s.SetLevel(context.Background(), lua.Level{Team: "t"}, 2, m.team))
 	for _, model := range roomModels {
 		m.setLimits(model, m.set[model])
 	}

@@ -3,7 +3,6 @@ package lua
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +27,11 @@ type ModelWaiter struct {
 	Step  int
 	Queue berth.Queue
 	Model string
+	Group Group // to which the user belongs
 }
+
+// path returns where the waiter and its call wait.
+func (w ModelWaiter) path() Path { return Path{Queue: w.Queue, UserID: w.Task.UserID, Group: w.Group} }
 
 // ModelWaiterOf returns the waiter of a task's step.
 func ModelWaiterOf(task berth.TaskRef, index int, step berth.Step) ModelWaiter {
@@ -38,7 +41,7 @@ func ModelWaiterOf(task berth.TaskRef, index int, step berth.Step) ModelWaiter {
 // ID returns the id of the waiter, which is unique within its model.
 func (w ModelWaiter) ID() string {
 	return Lease{
-		Process: waiterProcess, Queue: w.Queue, UserID: w.Task.UserID, Rest: w.Task.TaskID + ":" + strconv.Itoa(w.Step),
+		Process: waiterProcess, Path: w.path(), Rest: w.Task.TaskID + ":" + strconv.Itoa(w.Step),
 	}.ID()
 }
 
@@ -56,23 +59,23 @@ func (w ModelWaiter) CallID(fence int64) string {
 
 // ParseModelWaiter parses the id of a waiter of a model.
 func ParseModelWaiter(model, id string) (ModelWaiter, error) {
-	f := strings.SplitN(id, "/", 5)
-	if len(f) != 5 || f[0] != waiterProcess {
-		return ModelWaiter{}, fmt.Errorf("waiter %q does not have five parts", id)
+	f := strings.SplitN(id, "/", 4)
+	if len(f) != 4 || f[0] != waiterProcess {
+		return ModelWaiter{}, fmt.Errorf("waiter %q does not have four parts", id)
 	}
-	user, err := url.PathUnescape(f[2])
+	path, err := parsePath(f[1])
 	if err != nil {
-		return ModelWaiter{}, fmt.Errorf("user of waiter %q: %w", id, err)
+		return ModelWaiter{}, fmt.Errorf("waiter %q: %w", id, err)
 	}
-	at := strings.LastIndexByte(f[4], ':')
+	at := strings.LastIndexByte(f[3], ':')
 	if at < 0 {
 		return ModelWaiter{}, fmt.Errorf("waiter %q names no step", id)
 	}
-	step, err := strconv.Atoi(f[4][at+1:])
+	step, err := strconv.Atoi(f[3][at+1:])
 	if err != nil {
 		return ModelWaiter{}, fmt.Errorf("step of waiter %q: %w", id, err)
 	}
-	return ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: f[4][:at]}, Step: step, Queue: berth.Queue(f[1]), Model: model}, nil
+	return ModelWaiter{Task: berth.TaskRef{UserID: path.UserID, TaskID: f[3][:at]}, Step: step, Queue: path.Queue, Model: model, Group: path.Group}, nil
 }
 
 // Promotion is a waiter that may leave: its workflow has to be signalled, which ConfirmPromotions records.

@@ -84,7 +84,7 @@ func (l *lobby) enterAll(queue berth.Queue, user string, n int) (promoted []lua.
 func (l *lobby) begin(e lua.ModelWaiter) (id string, code string) {
 	l.t.Helper()
 	l.number++
-	id = lua.Lease{Process: "p", Queue: e.Queue, UserID: e.Task.UserID, Rest: fmt.Sprintf("%s#%d", e.CallID(1), l.number)}.ID()
+	id = lua.Lease{Process: "p", Path: lua.Path{Queue: e.Queue, UserID: e.Task.UserID}, Rest: fmt.Sprintf("%s#%d", e.CallID(1), l.number)}.ID()
 	r, err := l.s.AcquireSlot(l.t.Context(), lua.SlotCall{Model: "m", Limits: l.limits, Lease: id, Waiter: e.ID(), Times: slotTimes})
 	require.NoError(l.t, err)
 	return id, r.Code
@@ -133,7 +133,7 @@ func TestModelWaiter_UnusualIDs_ParsedBack(t *testing.T) {
 	parsed, err := lua.ParseModelWaiter("m", e.ID())
 	require.NoError(t, err)
 	require.Equal(t, e, parsed)
-	for _, id := range []string{"", "waiter/q/u/1/t", "p/q/u/1/t:1", "waiter/q/%zz/1/t:1", "waiter/q/u/1/t:x"} {
+	for _, id := range []string{"", "waiter/q|user:u/1/t", "p/q|user:u/1/t:1", "waiter/q|user:%zz/1/t:1", "waiter/q|u/1/t:1", "waiter/q|user:u/1/t:x"} {
 		_, err := lua.ParseModelWaiter("m", id)
 		require.Error(t, err, id)
 	}
@@ -143,7 +143,7 @@ func TestModelWaiter_UnusualIDs_ParsedBack(t *testing.T) {
 func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Cap: 2})
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 2})
 		now := l.enterAll(paidStream, "u", ahead+6)
 		require.Len(t, now, ahead)
 		require.False(t, l.enter(l.waiter(paidStream, "u", ahead+5)))
@@ -170,7 +170,7 @@ func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 func TestSweepModels_CallsEndFast_MorePromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Cap: 2})
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 2})
 		promoted := len(l.enterAll(paidStream, "u", 300))
 		for _, tc := range []struct{ interval, promoted int }{{interval: 1000, promoted: ahead}, {interval: 40, promoted: 150}, {interval: 2, promoted: 250}} {
 			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "interval", tc.interval).Err())
@@ -189,7 +189,7 @@ func TestSweepModels_CallsEndFast_MorePromoted(t *testing.T) {
 func TestSweepModels_PromotionNotConfirmed_ReturnedAgain(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
 		now := l.enterAll(paidStream, "u", ahead+3)
 		l.begin(now[0])
 		signals := l.take()
@@ -225,7 +225,7 @@ func TestSweepModels_PromotionNotConfirmed_ReturnedAgain(t *testing.T) {
 func TestLeaveTask_TaskEnded_NextPromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
 		now := l.enterAll(paidStream, "u", ahead+2)
 		require.Len(t, now, ahead)
 		waiting := l.waiter(paidStream, "u", ahead+1)
@@ -242,7 +242,7 @@ func TestLeaveTask_TaskEnded_NextPromoted(t *testing.T) {
 func TestEnterTask_DeadlinePassed_WaiterRemoved(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
 		l.enterAll(paidStream, "u", ahead)
 		_, err := s.EnterTask(t.Context(), l.call(l.waiter(paidStream, "u", 90)), time.Millisecond, 0)
 		require.NoError(t, err)
@@ -313,7 +313,7 @@ func entriesInOrder(t *testing.T, s *lua.Scripts, limits lua.ModelLimits, late i
 // B1, T4: mean positions of ten users with one slot in ten each are 50 and 193, also when the room sees few of the calls.
 func TestModelWaiters_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
 	t.Parallel()
-	for _, limits := range []lua.ModelLimits{{Cap: 5}, {Cap: 5, UserCap: 5}} {
+	for _, limits := range []lua.ModelLimits{{Queues: sixQueues, Cap: 5}, {Queues: sixQueues, Cap: 5, UserCap: 5}} {
 		for _, late := range []int{0, 3, 30} { // a promotion takes as long as three calls of 50 ms in five slots, on a busy machine longer
 			t.Run(fmt.Sprint(limits.UserCap, " ", late), func(t *testing.T) {
 				t.Parallel()
@@ -330,7 +330,7 @@ func TestModelWaiters_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
 func TestModelWaiters_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	l := newLobby(t, s, lua.ModelLimits{Cap: 5})
+	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 5})
 	weights := map[berth.Queue]float64{paidStream: 8, paidBatch: 4, freeStream: 2, freeBatch: 1}
 	var ready []lua.ModelWaiter
 	for _, q := range []berth.Queue{freeBatch, freeStream, paidBatch, paidStream} {
@@ -370,7 +370,7 @@ func TestModelWaiters_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 func TestModelWaiters_UserAtLimit_OthersPromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Cap: 10, UserCap: 2})
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 10, UserCap: 2})
 		now := l.enterAll(paidStream, "big", 20)
 		require.Len(t, now, 4, "two in use and two that follow")
 		var leases []string
@@ -391,7 +391,7 @@ func TestModelWaiters_UserAtLimit_OthersPromoted(t *testing.T) {
 func TestEnterTask_RedisLostData_PromotedInOrderAfterGrace(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
 	require.NoError(t, s.Redis().FlushAll(t.Context()).Err())
 	created := time.Now().Add(-time.Minute)
 	for i, n := range []int{4, 2, 3, 1} {
@@ -430,7 +430,7 @@ func TestEnterTask_RedisLostData_PromotedInOrderAfterGrace(t *testing.T) {
 func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Cap: 1})
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
 		now := l.enterAll(paidStream, "big", ahead+10)
 		require.Len(t, l.enterAll(paidStream, "small", ahead/2+2), ahead/2, "half of the part of one")
 		last, small := l.waiter(paidStream, "big", ahead+10), l.waiter(paidStream, "small", ahead+10+ahead/2+1)
@@ -443,7 +443,7 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 		room, err := s.ReadRoom(t.Context(), "m", l.limits, 5)
 		require.NoError(t, err)
 		require.Equal(t, 12, room.Waiting)
-		require.Equal(t, []lua.UserWaiting{{Queue: paidStream, UserID: "big", Waiting: 10}, {Queue: paidStream, UserID: "small", Waiting: 2}}, room.Users)
+		require.Equal(t, []lua.UserWaiting{{Path: lua.Path{Queue: paidStream, UserID: "big"}, Waiting: 10}, {Path: lua.Path{Queue: paidStream, UserID: "small"}, Waiting: 2}}, room.Users)
 		id, _ := l.begin(now[0])
 		require.Equal(t, []int{-1, 0, 1, all + 10}, l.positions(now[0], now[1], now[2], last), "the first call runs")
 		for _, e := range now[1:4] {
@@ -492,10 +492,10 @@ func TestModelWaiters_ManyTasks_CommandsStayTheSame(t *testing.T) {
 	s := lua.New(server.Client(), lua.Keys{})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	l := newLobby(t, s, lua.ModelLimits{Cap: 5, UserCap: 5})
+	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5})
 	enter := func(from, to int) {
 		for i := from; i < to; i++ {
-			q := berth.Queues()[i%len(berth.Queues())]
+			q := []berth.Queue{paidStream, paidBatch, freeStream, freeBatch}[i%4]
 			l.enter(l.waiter(q, fmt.Sprintf("user%d", i%(to/10)), i))
 		}
 		l.take()

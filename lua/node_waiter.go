@@ -27,24 +27,24 @@ type NodeWaiter struct {
 
 // ID returns the id of the waiter, which the include handover explains.
 func (w NodeWaiter) ID() string {
-	return "node/x/" + berth.EscapeID(w.UserID) + "/1/" + url.PathEscape(w.WorkflowID) + "/" + w.LeaseID
+	return "node/x|user:" + berth.EscapeID(w.UserID) + "/1/" + url.PathEscape(w.WorkflowID) + "/" + w.LeaseID
 }
 
 // ParseNodeWaiter parses the id of a waiter.
 func ParseNodeWaiter(id string) (NodeWaiter, error) {
-	f := strings.SplitN(id, "/", 6)
-	if len(f) != 6 || f[0] != "node" || f[4] == "" || f[5] == "" {
-		return NodeWaiter{}, fmt.Errorf("waiter %q does not have six parts", id)
+	f := strings.SplitN(id, "/", 5)
+	if len(f) != 5 || f[0] != "node" || f[3] == "" || f[4] == "" {
+		return NodeWaiter{}, fmt.Errorf("waiter %q does not have five parts", id)
 	}
-	user, err := url.PathUnescape(f[2])
+	path, err := parsePath(f[1])
 	if err != nil {
-		return NodeWaiter{}, fmt.Errorf("user of waiter %q: %w", id, err)
+		return NodeWaiter{}, fmt.Errorf("waiter %q: %w", id, err)
 	}
-	workflow, err := url.PathUnescape(f[4])
+	workflow, err := url.PathUnescape(f[3])
 	if err != nil {
 		return NodeWaiter{}, fmt.Errorf("workflow of waiter %q: %w", id, err)
 	}
-	return NodeWaiter{UserID: user, WorkflowID: workflow, LeaseID: f[5]}, nil
+	return NodeWaiter{UserID: path.UserID, WorkflowID: workflow, LeaseID: f[4]}, nil
 }
 
 // Wait modes of the script assign.

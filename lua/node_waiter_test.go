@@ -305,7 +305,7 @@ func TestNodeWaiter_Keys_RoundTrip(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"", "node/x/alice/1/e1", "node/x/alice/1/e1/", "node/x/alice/1//e1:1", "node/x/%/1/w/e1:1", "node/x/alice/1/%/e1:1", "task/x/alice/1/w/e1:1"} {
+	for _, bad := range []string{"", "node/x|user:alice/1/e1", "node/x|user:alice/1/e1/", "node/x|user:alice/1//e1:1", "node/x|user:%/1/w/e1:1", "node/x|user:alice/1/%/e1:1", "node/x|alice/1/w/e1:1", "task/x|user:alice/1/w/e1:1"} {
 		_, err := lua.ParseNodeWaiter(bad)
 		require.Error(t, err, bad)
 	}

@@ -14,7 +14,7 @@
 --   probing  1 after failures, for the same cause, until a call succeeds
 --   queues   {queue, weight, slots in use, number of waiters, wait} of each queue; wait: ms until a call that is submitted now, of a
 --            user without others, gets a slot, -1 when it is not known
---   users    {queue/user, number of waiters} of those with the most
+--   users    {path of a flow, number of waiters} of those with the most
 
 -- include room
 -- include estimate
@@ -27,13 +27,13 @@ local why = redis.call('HMGET', room.stem .. 'limits', 'reason', 'cause')
 local waiters = waiters_of(room)
 local used, total, queues, users, counts = {}, 0, {}, {}, {}
 for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.holders, '(' .. whole(call.now), '+inf')) do
-  local queue = string.match(lease, '^[^/]+/([^/]+)/') or ''
+  local queue = string.match(lease, '^[^/]+/([^/|]+)') or ''
   used[queue], total = (used[queue] or 0) + 1, total + 1
 end
-for queue, weight in pairs(WEIGHT) do
+for queue, weight in pairs(room.queues) do
   local waiting = tonumber(redis.call('HGET', room.state, 'n:' .. queue) or '0')
   waiting = waiting + tonumber(redis.call('HGET', waiters.state, 'n:' .. queue) or '0')
-  local _, wait = estimate(room, queue, '')
+  local _, wait = estimate(room, queue .. '|user:')
   table.insert(queues, { queue, weight, used[queue] or 0, waiting, wait })
 end
 -- most_in counts the members of the flows that have most of a set.

@@ -26,7 +26,7 @@ local room = room_of(call, ARGV[5], ARGV[6])
 purge(room)
 local count = 0
 for i = 7, #ARGV do
-  if unhold(room, ARGV[i], flow_of(room, ARGV[i]).user) then
+  if unhold(room, ARGV[i], (flow_of(room, ARGV[i]))) then
     count = count + 1
   else
     leave(room, ARGV[i])

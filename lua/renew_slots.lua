@@ -48,17 +48,17 @@ for _, m in ipairs(models) do
   for i, lease in ipairs(m.held) do
     if forgotten or redis.call('ZSCORE', room.holders, lease) then
       if forgotten then leave(room, lease) end
-      hold(room, lease, flow_of(room, lease).user, call.now + call.ttl)
+      hold(room, lease, (flow_of(room, lease)), call.now + call.ttl)
       holders[i] = 'HELD'
     else
       holders[i] = 'LOST'
     end
   end
   for _, w in ipairs(m.waits) do
-    local user = flow_of(room, w.lease).user
-    revoke_unclaimed(room, w.lease, user)
+    local flow = flow_of(room, w.lease)
+    revoke_unclaimed(room, w.lease, flow)
     if redis.call('ZSCORE', room.holders, w.lease) then
-      hold(room, w.lease, user, call.now + call.ttl)
+      hold(room, w.lease, flow, call.now + call.ttl)
       claimed[w.lease] = true
     else
       join(room, w.lease, w.ticket)

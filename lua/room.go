@@ -3,10 +3,8 @@ package lua
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"berth"
@@ -48,6 +46,23 @@ func (l OperatorLimits) event(model string) berth.OperatorEvent {
 	return ev
 }
 
+// Level is a team or an application, whose weight and limit are set; one of the two is empty.
+type Level struct{ Team, App string }
+
+func (l Level) name() string {
+	if l.App != "" {
+		return "app:" + berth.EscapeID(l.App)
+	}
+	return "team:" + berth.EscapeID(l.Team)
+}
+
+// SetLevel sets the weight of a team or an application among its neighbours, and its maximum number of slots of all models together, 0
+// for none. They apply to the next decision of any process; a lower limit revokes nothing.
+func (s *Scripts) SetLevel(ctx context.Context, l Level, weight float64, slots int) error {
+	_, err := s.code(ctx, "set_level", []string{s.keys.Levels()}, l.name(), strconv.FormatFloat(weight, 'f', -1, 64), slots)
+	return err
+}
+
 // Room is the state of a model's slots and of the leases that wait for one.
 type Room struct {
 	Cap, RPM, TPM int // current limits; 0 requests or tokens per minute: no limit
@@ -75,8 +90,7 @@ type QueueUse struct {
 
 // UserWaiting is the number of a user's leases that wait in a queue.
 type UserWaiting struct {
-	Queue   berth.Queue
-	UserID  string
+	Path
 	Waiting int
 }
 
@@ -101,12 +115,11 @@ func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits
 	})
 	r.list(func() {
 		r.list(func() {
-			queue, user, _ := strings.Cut(r.text(), "/")
-			id, err := url.PathUnescape(user) // of berth.EscapeID
+			path, err := parsePath(r.text())
 			if err != nil {
 				r.fail()
 			}
-			room.Users = append(room.Users, UserWaiting{Queue: berth.Queue(queue), UserID: id, Waiting: int(r.number())})
+			room.Users = append(room.Users, UserWaiting{Path: path, Waiting: int(r.number())})
 		})
 	})
 	return room, r.done()

@@ -23,6 +23,9 @@ const (
 	freeBatch  = berth.Queue("q_free_batch")
 )
 
+// sixQueues are the weights of some queues; those of others are 1.
+var sixQueues = map[berth.Queue]int{paidStream: 8, paidBatch: 4, "q_paid_vision": 4, freeStream: 2, freeBatch: 1, "q_free_vision": 1}
+
 // hall calls the slot scripts for many users. The process that holds a lease is known to be `p`, so that grants to others are
 // read from the holders.
 type hall struct {
@@ -33,7 +36,7 @@ type hall struct {
 }
 
 func lease(queue berth.Queue, user string, n int) string {
-	return lua.Lease{Process: "p", Queue: queue, UserID: user, Rest: strconv.Itoa(n)}.ID()
+	return lua.Lease{Process: "p", Path: lua.Path{Queue: queue, UserID: user}, Rest: strconv.Itoa(n)}.ID()
 }
 
 // arrive lets a user request n slots and returns the leases.
@@ -100,7 +103,7 @@ func (h *hall) drain(model string) (order []string) {
 	return order
 }
 
-var leaseParts = regexp.MustCompile(`^p/([^/]+)/([^/]+)/[^/]+/(?:.*#)?(\d+)$`)
+var leaseParts = regexp.MustCompile(`^[^/]+/([^/|]+)\|.*user:([^/|]+)[^/]*/[^/]+/(?:.*#)?(\d+)$`)
 
 func queueOf(lease string) berth.Queue { return berth.Queue(leaseParts.FindStringSubmatch(lease)[1]) }
 func userOf(lease string) string       { return leaseParts.FindStringSubmatch(lease)[2] }
@@ -116,7 +119,7 @@ func users(leases []string) (out []string) {
 func TestRoom_BigUserFirst_SmallUsersAlternateWithIt(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
 		h.arrive("m", paidStream, "big", 9)
 		h.arrive("m", paidStream, "a", 2)
 		h.arrive("m", paidStream, "b", 2)
@@ -128,7 +131,7 @@ func TestRoom_BigUserFirst_SmallUsersAlternateWithIt(t *testing.T) {
 // slots. It returns the mean positions in which the leases of the small users and of the big one were served.
 func bigAndSmall(t *testing.T, s *lua.Scripts) (small, big float64) {
 	t.Helper()
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 5, UserCap: 5}}
+	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5}}
 	h.arrive("m", paidStream, "big", 210)
 	for i := range 9 {
 		h.arrive("m", paidStream, "small"+strconv.Itoa(i), 10)
@@ -165,7 +168,8 @@ func TestRoom_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
 func TestRoom_VariantWithoutUsers_ServesBigUserFirst(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	s.Replace("redis.call('ZADD', flow.order, precise(user_tag), member)", "redis.call('ZADD', flow.order, string.sub(member, 1, 16), member)")
+	s.Replace("redis.call('ZADD', node.parent.order, precise(tag), member or node.name)",
+		"redis.call('ZADD', node.parent.order, member and string.sub(member, 1, 16) or precise(tag), member or node.name)")
 	small, big := bigAndSmall(t, s)
 	require.Greater(t, small, 250.0)
 	require.Less(t, big, 110.0)
@@ -183,7 +187,7 @@ func newScripts(t *testing.T) *lua.Scripts {
 func TestRoom_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 5, UserCap: 5}}
+	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5}}
 	weights := map[berth.Queue]int{paidStream: 8, paidBatch: 4, freeStream: 2, freeBatch: 1}
 	number := map[berth.Queue]int{paidStream: 1, paidBatch: 40, freeStream: 7, freeBatch: 3}
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -235,7 +239,7 @@ func perQueue(leases []string) map[berth.Queue]int {
 // how many of the next ten slots that user gets.
 func atLimit(t *testing.T, s *lua.Scripts) (slots int) {
 	t.Helper()
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 2, UserCap: 2}}
+	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2, UserCap: 2}}
 	elsewhere := h.arrive("other", paidStream, "limited", 2)
 	h.limits.Cap = 1
 	h.arrive("m", paidStream, "a", 60)
@@ -270,7 +274,7 @@ func TestRoom_UserWasAtLimit_GainsNothingByIt(t *testing.T) {
 func TestRoom_VariantWithArrivalTags_UserAtLimitGetsAll(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	s.Replace("user_tag = tag_of(room, flow, 0)", "user_tag = tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0')",
+	s.Replace("list(node, member, tag_of(room, node, 0))", "list(node, member, member and finish_of(node) or tag_of(room, node, 0))",
 		"if past[1] then", "if false then")
 	require.Equal(t, 10, atLimit(t, s))
 }
@@ -279,7 +283,7 @@ func TestRoom_VariantWithArrivalTags_UserAtLimitGetsAll(t *testing.T) {
 func TestReleaseSlot_UserAtLimit_ServesOtherModels(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 5, UserCap: 3}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 3}}
 		held := h.arrive("m0", paidStream, "u", 3)
 		for i := range 20 { // more than one release serves
 			h.arrive("m"+strconv.Itoa(i), freeBatch, "u", 1)
@@ -328,7 +332,7 @@ func modelOf(all [][]string, lease string) int {
 func TestReleaseSlot_ProviderAtCap_ModelsAlternate(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 5, Provider: "deep seek", ProviderCap: 2}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, Provider: "deep seek", ProviderCap: 2}}
 		for i := range 3 {
 			h.arrive("m"+strconv.Itoa(i), paidStream, "u", 6)
 		}
@@ -357,7 +361,7 @@ func TestReleaseSlot_ProviderAtCap_ModelsAlternate(t *testing.T) {
 func TestRoom_UserWithFewCalls_ServedFirst(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
 		for _, u := range []string{"a", "b", "c", "d"} {
 			h.arrive("m", paidStream, u, 20)
 		}
@@ -382,7 +386,7 @@ func TestRoom_UserWithFewCalls_ServedFirst(t *testing.T) {
 func TestReleaseSlot_WaiterCancelled_UserKeepsShare(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
 		h.arrive("m", paidStream, "x", 1)
 		gone := h.arrive("m", paidStream, "a", 5)
 		h.arrive("m", paidStream, "b", 3)
@@ -396,7 +400,7 @@ func TestReleaseSlot_WaiterCancelled_UserKeepsShare(t *testing.T) {
 // are served. Waiters keep their tickets as their process does.
 func lostRoom(t *testing.T, s *lua.Scripts, change func(h *hall, renew func())) (order []string) {
 	t.Helper()
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
+	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
 	all := slices.Concat(
 		h.arrive("m", paidStream, "big", 9), h.arrive("m", paidStream, "a", 3), h.arrive("m", freeBatch, "b", 2),
 	)
@@ -465,7 +469,7 @@ func TestSlotScripts_ManyWaiters_CommandsStayTheSame(t *testing.T) {
 	s := lua.New(server.Client(), lua.Keys{})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 5, UserCap: 5}}
+	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5}}
 	commands := func() (n int64) {
 		h.arrive("m", freeBatch, "someone", 1)
 		before := total(t, server)
@@ -498,7 +502,7 @@ func fill(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int) {
 	for from := 0; from < n; from += batch {
 		m := lua.ModelLeases{Model: "m", Limits: limits}
 		for i := from; i < min(n, from+batch); i++ {
-			q := berth.Queues()[i%len(berth.Queues())]
+			q := []berth.Queue{paidStream, paidBatch, freeStream, freeBatch}[i%4]
 			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: lease(q, fmt.Sprintf("user%d", i%(n/10)), 1_000_000+n+i)})
 		}
 		_, _, err := s.RenewSlots(t.Context(), longTimes, []lua.ModelLeases{m})
@@ -510,7 +514,7 @@ func fill(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int) {
 func TestSetModelLimits_Changed_AppliesImmediately(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 2}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2}}
 		h.arrive("m", paidStream, "u", 10)
 		require.Len(t, h.holders("m"), 2)
 		set := func(l lua.OperatorLimits) {
@@ -536,7 +540,7 @@ func TestSetModelLimits_Changed_AppliesImmediately(t *testing.T) {
 		require.True(t, room.Paused)
 		require.Equal(t, "maintenance", room.Reason)
 		require.Equal(t, 6, room.Waiting)
-		require.Equal(t, []lua.UserWaiting{{Queue: paidStream, UserID: "u", Waiting: 5}, {Queue: paidStream, UserID: "v", Waiting: 1}}, room.Users)
+		require.Equal(t, []lua.UserWaiting{{Path: lua.Path{Queue: paidStream, UserID: "u"}, Waiting: 5}, {Path: lua.Path{Queue: paidStream, UserID: "v"}, Waiting: 1}}, room.Users)
 		set(lua.OperatorLimits{})
 		require.Len(t, h.holders("m"), 2, "as configured")
 		require.False(t, read().Paused)
@@ -547,7 +551,7 @@ func TestSetModelLimits_Changed_AppliesImmediately(t *testing.T) {
 func TestSetModelLimits_ProviderPaused_OnlyResumptionEndsIt(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 2}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2}}
 		paused := func(l lua.OperatorLimits) bool {
 			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, l)
 			require.NoError(t, err)
@@ -568,9 +572,9 @@ func TestSetModelLimits_ProviderPaused_OnlyResumptionEndsIt(t *testing.T) {
 func TestReadRoom_OtherLimitsThanWorkers_NotKept(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 1}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
 		h.arrive("m", paidStream, "u", 3)
-		room, err := s.ReadRoom(t.Context(), "m", lua.ModelLimits{Cap: 7}, 5)
+		room, err := s.ReadRoom(t.Context(), "m", lua.ModelLimits{Queues: sixQueues, Cap: 7}, 5)
 		require.NoError(t, err)
 		require.Equal(t, []int{7, 1, 2}, []int{room.Cap, room.InUse, room.Waiting})
 		_, err = s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{})
@@ -583,7 +587,7 @@ func TestReadRoom_OtherLimitsThanWorkers_NotKept(t *testing.T) {
 func TestReportCall_ModelLimited_NoneGrantedUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Cap: 2}}
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2}}
 		_, _, err := s.ReportCall(t.Context(), lua.CallReport{
 			Model: "m", Outcome: lua.CallLimited, RetryAfter: time.Hour, Reason: "rate limited",
 		})
@@ -638,7 +642,7 @@ func TestReadRoom_UnusualUserID_IsReturned(t *testing.T) {
 		h.arrive("m", freeBatch, id, 2)
 		room, err := s.ReadRoom(t.Context(), "m", h.limits, 5)
 		require.NoError(t, err)
-		require.Equal(t, []lua.UserWaiting{{Queue: freeBatch, UserID: id, Waiting: 2}}, room.Users)
+		require.Equal(t, []lua.UserWaiting{{Path: lua.Path{Queue: freeBatch, UserID: id}, Waiting: 2}}, room.Users)
 	})
 }
 
@@ -646,7 +650,7 @@ func TestReadRoom_UnusualUserID_IsReturned(t *testing.T) {
 func TestSlotScripts_UnreadableArgument_Refused(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		ctx, limits := t.Context(), lua.ModelLimits{Cap: 1}
+		ctx, limits := t.Context(), lua.ModelLimits{Queues: sixQueues, Cap: 1}
 		_, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: limits, Lease: "p/x", Times: slotTimes})
 		require.ErrorContains(t, err, "unreadable")
 		_, err = s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: limits, Lease: full("p/x"), Ticket: "7", Times: slotTimes})

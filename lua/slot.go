@@ -2,7 +2,9 @@ package lua
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -36,19 +38,73 @@ type ModelLimits struct {
 	RPM, TPM    int    // requests and tokens per minute; 0 for no limit
 	Provider    string // whose models share ProviderCap
 	ProviderCap int    // 0 for no limit
+	// Queues are the weights of the queues, 1 by default.
+	Queues map[berth.Queue]int
 }
 
+// arg returns the limits as include room reads them.
 func (l ModelLimits) arg() string {
-	return fmt.Sprintf("%d %d %d %d %d %s", max(0, l.Cap), l.UserCap, l.RPM, l.TPM, l.ProviderCap, l.Provider)
+	queues := l.Queues
+	if queues == nil {
+		queues = map[berth.Queue]int{}
+	}
+	b, _ := json.Marshal(map[string]any{ // numbers and texts: never fails; the keys are sorted
+		"cap": max(0, l.Cap), "userCap": l.UserCap, "rpm": l.RPM, "tpm": l.TPM, "provider": l.Provider, "providerCap": l.ProviderCap, "queues": queues,
+	})
+	return string(b)
+}
+
+// Path is where a lease waits among the others: in a queue, and there on each level that it has.
+type Path struct {
+	Queue  berth.Queue
+	UserID string
+	Group
+}
+
+// Group has the levels at which a user waits together with others; each may be empty.
+type Group struct {
+	Team, App string
+	EndUser   string // of the application
+}
+
+// String returns the path as include tree reads it. Below an application there are end users always, so that none of its users is a
+// neighbour of its own end users.
+func (p Path) String() string {
+	parts := []string{string(p.Queue)}
+	for _, level := range []struct{ kind, id string }{{"team", p.Team}, {"app", p.App}} {
+		if level.id != "" {
+			parts = append(parts, level.kind+":"+berth.EscapeID(level.id))
+		}
+	}
+	parts = append(parts, "user:"+berth.EscapeID(p.UserID))
+	if p.App != "" {
+		parts = append(parts, "end:"+berth.EscapeID(p.EndUser))
+	}
+	return strings.Join(parts, "|")
+}
+
+// parsePath is the opposite of Path.String.
+func parsePath(s string) (Path, error) {
+	queue, rest, _ := strings.Cut(s, "|")
+	p := Path{Queue: berth.Queue(queue)}
+	for part := range strings.SplitSeq(rest, "|") {
+		kind, escaped, _ := strings.Cut(part, ":")
+		id, err := url.PathUnescape(escaped) // of berth.EscapeID
+		field := map[string]*string{"team": &p.Team, "app": &p.App, "user": &p.UserID, "end": &p.EndUser}[kind]
+		if err != nil || field == nil {
+			return Path{}, fmt.Errorf("path %q has an unreadable level %q", s, part)
+		}
+		*field = id
+	}
+	return p, nil
 }
 
 // Lease is what a lease id consists of.
 type Lease struct {
 	Process string // a grant is published to it; without a slash
-	Queue   berth.Queue
-	UserID  string
-	Cost    float64 // estimate of the call's thousands of tokens; 1 when 0
-	Rest    string  // makes the id unique
+	Path
+	Cost float64 // estimate of the call's thousands of tokens; 1 when 0
+	Rest string  // makes the id unique
 }
 
 // ID returns the lease id.
@@ -57,9 +113,7 @@ func (l Lease) ID() string {
 	if cost <= 0 {
 		cost = 1
 	}
-	return strings.Join([]string{
-		l.Process, string(l.Queue), berth.EscapeID(l.UserID), strconv.FormatFloat(cost, 'f', -1, 64), l.Rest,
-	}, "/")
+	return strings.Join([]string{l.Process, l.Path.String(), strconv.FormatFloat(cost, 'f', -1, 64), l.Rest}, "/")
 }
 
 // SlotCall is a request for a slot of a model.

@@ -100,7 +100,7 @@ func redisMs(t *testing.T, s *lua.Scripts) int64 {
 // full returns the id of a lease that tests name {process}/{rest}: all of them belong to one flow.
 func full(short string) string {
 	process, rest, _ := strings.Cut(short, "/")
-	return lua.Lease{Process: process, Queue: slotQueue, UserID: slotUser, Rest: rest}.ID()
+	return lua.Lease{Process: process, Path: lua.Path{Queue: slotQueue, UserID: slotUser}, Rest: rest}.ID()
 }
 
 func fulls(short []string) (out []string) {

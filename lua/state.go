@@ -42,7 +42,7 @@ func States() []State { return slices.Clone(states) }
 var states = []State{
 	{
 		"settings of operators", OwnerDatabase, "every worker compares them with the rows before it declares a node dead",
-		[]string{"scheduler:config:*", "scheduler:node:cordon:*", "scheduler:node:draining", "model:*:limits"},
+		[]string{"scheduler:config:*", "scheduler:node:cordon:*", "scheduler:node:draining", "model:*:limits", "slots:levels"},
 	},
 	{
 		StateConferences, OwnerDatabase, "the reconciliation writes the rows, before other conferences could get the licences",
@@ -66,7 +66,7 @@ var states = []State{
 	},
 	{
 		"calls of models", OwnerProcess, "the process renews all calls that it makes or that wait for a slot, every few seconds; until then nothing is granted",
-		[]string{"model:*", "slots:user:*", "slots:provider:*"},
+		[]string{"model:*", "slots:user:*", "slots:team:*", "slots:app:*", "slots:provider:*"},
 	},
 	{
 		"configured limits of models", OwnerProcess, "every call passes them",

@@ -31,9 +31,8 @@ for i = 5, #ARGV, 2 do
     table.insert(call.promotions, waiter)
   end
   purge(room)
-  for _, name in ipairs(redis.call('ZRANGEBYSCORE', waiters.aside, '-inf', whole(call.now - RECHECK), 'LIMIT', 0, MAX_STEPS)) do
-    local queue, user = string.match(name, '^([^/]+)/(.*)$')
-    return_flow(waiters, flow_at(waiters, queue, user))
+  for _, path in ipairs(redis.call('ZRANGEBYSCORE', waiters.aside, '-inf', whole(call.now - RECHECK), 'LIMIT', 0, MAX_STEPS)) do
+    return_node(waiters, node_at(waiters, path))
   end
   serve(room)
 end

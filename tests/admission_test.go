@@ -11,6 +11,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/llm"
 	"berth/lua"
 )
 
@@ -116,7 +117,7 @@ func TestTask_Chain_AdmissionFollowsItsStep(t *testing.T) { // T5
 	}, "")
 	require.NoError(t, err)
 	admitted := func() (queues []berth.Queue) {
-		for _, q := range berth.Queues() {
+		for _, q := range sixQueues(t) {
 			n, err := rdb.ZCard(t.Context(), lua.Keys{}.QueueAdmissions(q)).Result()
 			require.NoError(t, err)
 			for range n {
@@ -129,11 +130,19 @@ func TestTask_Chain_AdmissionFollowsItsStep(t *testing.T) { // T5
 	require.Equal(t, []berth.Queue{acc.Queue}, admitted())
 	close(first)
 	<-calls // of the next step
-	require.Equal(t, []berth.Queue{berth.QueueFor(acc.Tier, berth.ModeStream)}, admitted())
+	require.Equal(t, []berth.Queue{berth.Queue("q_" + string(acc.Tier) + "_stream")}, admitted())
 	require.NoError(t, c.Cancel(t.Context(), acc.TaskID))
 	require.Equal(t, berth.EventError, watch(t, c, acc.TaskID, nil).last.Type)
 	require.Empty(t, admitted())
 	n, err := rdb.Exists(t.Context(), lua.Keys{}.UserAdmissions("alice", "career")).Result()
 	require.NoError(t, err)
 	require.Zero(t, n)
+}
+
+// sixQueues returns the queues of the built-in routing file.
+func sixQueues(t *testing.T) []berth.Queue {
+	t.Helper()
+	catalog, err := llm.LoadCatalog("")
+	require.NoError(t, err)
+	return catalog.Queues()
 }

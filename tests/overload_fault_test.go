@@ -329,7 +329,7 @@ func overloaded(t *testing.T, users, factor int) {
 	require.Positive(t, inTime[berth.TierFree], "the free tier is served")
 	o.noSlotHeld()
 	rdb := o.redis()
-	for _, q := range berth.Queues() {
+	for _, q := range sixQueues(t) {
 		o.eventually("the admissions of "+string(q)+" to be free", func() bool {
 			now, err := rdb.Time(t.Context()).Result()
 			require.NoError(t, err)

@@ -257,7 +257,7 @@ func TestReconcile_StreamAdmissionAndBalanceDiffer_Corrected(t *testing.T) { // 
 		s.repaired(berth.RuleStreamWithoutRun, alices(acc.TaskID))
 		require.Equal(t, 1, watch(t, c, acc.TaskID, nil).count(berth.EventDone))
 
-		admitted := keys.QueueAdmissions(berth.QueueFor(berth.TierPaid, berth.ModeBatch))
+		admitted := keys.QueueAdmissions(berth.Queue("q_paid_batch"))
 		until := float64(time.Now().Add(time.Hour).UnixMilli())
 		require.NoError(t, rdb.ZAdd(t.Context(), admitted, redis.Z{Score: until, Member: "alice:" + acc.TaskID}).Err())
 		s.execute(`UPDATE accounts SET credits = credits + 7 WHERE user_id = 'alice'`)
@@ -282,7 +282,7 @@ func TestReconcile_TooManyDifferences_StopsWithoutRepair(t *testing.T) { // B4
 		s := newStack(t, mode, reconciling("BERTH_RECONCILE_MAX_FINDINGS=1"), held)
 		c := s.user("alice")
 		s.worker.kill()
-		s.worker = s.startWorker("--queues", "tasks,q_paid_batch") // makes no passes
+		s.worker = s.startWorker("--queues", "tasks,models") // makes no passes
 		tc := s.temporal()
 		for _, text := range []string{"We need a cook.", "We need a driver."} {
 			acc, err := c.Submit(t.Context(), summary(text), "")

@@ -77,7 +77,7 @@ func (f *feeder) create(ctx context.Context, user, id string) (berth.Task, error
 			UserID: user,
 			Steps: []berth.Step{{
 				Name: "customize", Mode: berth.ModeStream,
-				Queue: berth.QueueFor(berth.TierPaid, berth.ModeStream), Model: "deepseek-reasoner",
+				Queue: berth.Queue("q_paid_stream"), Model: "deepseek-reasoner",
 			}},
 		},
 		DeadlineAt: time.Now().Add(time.Hour),

@@ -24,7 +24,7 @@ func TestTask_PostingImage_ChainStreamsToLastToken(t *testing.T) { // T8, T10, T
 		t.Run(string(locale), func(t *testing.T) {
 			c := s.user("alice-" + string(locale))
 			acc := submitMatch(t, c, locale, "")
-			require.Equal(t, berth.QueueFor(berth.TierPaid, berth.ModeVision), acc.Queue)
+			require.Equal(t, berth.Queue("q_paid_vision"), acc.Queue)
 			got := watch(t, c, acc.TaskID, nil)
 
 			s.saveTask("task-ended-by-last-step-"+string(locale), "alice-"+string(locale), acc.TaskID)

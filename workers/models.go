@@ -8,15 +8,7 @@ import (
 	"berth/activities"
 )
 
-// ModelQueue is one task queue of model calls.
-type ModelQueue struct {
-	Queue berth.Queue
-	Model string
-}
-
-func (m ModelQueue) name() string { return berth.TaskQueue(m.Queue, m.Model) }
-
-// modelQueues are the queues of model calls that a process polls. They grow with the templates: a queue that no template uses any more is
+// modelQueues are the task queues of models that a process polls. They grow with the templates: a queue that no template uses any more is
 // still polled, because accepted tasks may use it.
 type modelQueues struct {
 	opts  Options
@@ -30,7 +22,7 @@ type modelQueues struct {
 func (q *modelQueues) next(ctx context.Context) (queues []queue) {
 	var polled []string
 	for _, m := range q.opts.Models(ctx) {
-		name := m.name()
+		name := berth.ModelTaskQueue(m)
 		switch {
 		case slices.Contains(q.known, name) || slices.Contains(q.given, name):
 			continue
@@ -41,12 +33,12 @@ func (q *modelQueues) next(ctx context.Context) (queues []queue) {
 			continue
 		}
 		q.known = append(q.known, name)
-		if q.opts.polls(m) {
+		if wanted(q.opts.Queues, AllModels, name) {
 			queues = append(queues, modelQueue(name, q.tasks))
 		}
 	}
 	for _, name := range q.known {
-		if wanted(q.opts.Queues, queueOf(name), name) {
+		if wanted(q.opts.Queues, AllModels, name) {
 			polled = append(polled, name)
 		}
 	}

@@ -21,27 +21,27 @@ import (
 func TestRun_VersionWithTooManyTaskQueues_RestIsNotPolled(t *testing.T) {
 	t.Parallel()
 	acts := workers.Activities{Turns: &activities.Turns{}, Executions: &activities.Executions{}}
-	models := make([]workers.ModelQueue, 94)
+	models := make([]string, 94)
 	for i := range models {
-		models[i] = workers.ModelQueue{Queue: berth.Queues()[0], Model: fmt.Sprint("model-", i)}
+		models[i] = fmt.Sprint("model-", i)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	changed, polled := make(chan struct{}), make(chan []string, 2)
-	var given atomic.Pointer[[]workers.ModelQueue]
+	var given atomic.Pointer[[]string]
 	given.Store(&models)
 	opts := workers.Options{
-		Queues: []string{string(berth.Queues()[0])}, Deployment: "berth", BuildID: "1", Logger: slog.New(slog.DiscardHandler),
-		Models: func(context.Context) []workers.ModelQueue { return *given.Load() }, Changed: changed,
+		Queues: []string{workers.AllModels}, Deployment: "berth", BuildID: "1", Logger: slog.New(slog.DiscardHandler),
+		Models: func(context.Context) []string { return *given.Load() }, Changed: changed,
 		Polled: func(names []string) { polled <- names }, Gate: health.NewGate(map[string]health.Check{health.Redis: nil, health.Database: nil, health.Temporal: nil}), // never available
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- workers.Run(ctx, nil, acts, opts) }()
 	require.Len(t, <-polled, 94)
-	given.Store(new(append(slices.Clone(models), workers.ModelQueue{Queue: berth.Queues()[0], Model: "b"}, workers.ModelQueue{Queue: berth.Queues()[0], Model: "c"})))
+	given.Store(new(append(slices.Clone(models), "b", "c")))
 	changed <- struct{}{}
 	names := <-polled
 	require.Len(t, names, 95, "with the five queues of workflows these are 100")
-	require.Contains(t, names, berth.TaskQueue(berth.Queues()[0], "b"))
+	require.Contains(t, names, berth.ModelTaskQueue("b"))
 	cancel()
 	require.NoError(t, <-ended)
 

@@ -25,14 +25,17 @@ import (
 // the model's cap, which operators change while processes run: the waiting room limits how many calls are due.
 const maxCalls = 1000
 
+// AllModels selects the task queues of all models.
+const AllModels = "models"
+
 // Options configures what a process polls.
 type Options struct {
-	// Queues selects the task queues to poll: "tasks", "turns", "executions", "conferences", "links", a queue such as
-	// "q_paid_stream", or one model of a queue. Empty selects all of them.
+	// Queues selects the task queues to poll: "tasks", "turns", "executions", "conferences", "links", "models" for the calls of all models,
+	// or one model, such as "model.deepseek-chat". Empty selects all of them.
 	Queues []string
-	// Models returns the queues of model calls that the process can serve now, and Changed receives when there may be others. Polled gets
+	// Models returns the models that the process can serve now, and Changed receives when there may be others. Polled gets
 	// the names of all that are selected before new ones are polled.
-	Models  func(ctx context.Context) []ModelQueue
+	Models  func(ctx context.Context) []string
 	Changed <-chan struct{}
 	Polled  func(names []string)
 	// Drain is how long activities may continue after the process is stopped.
@@ -117,13 +120,7 @@ func groups(queues []queue) (groups []*group) {
 
 // awaitsModels reports whether queues are selected that templates may begin to use.
 func (o Options) awaitsModels() bool {
-	return slices.ContainsFunc(o.Queues, func(name string) bool { return slices.Contains(berth.Queues(), berth.Queue(queueOf(name))) })
-}
-
-// queueOf returns the queue in the name of a task queue of model calls.
-func queueOf(name string) string {
-	queue, _, _ := strings.Cut(name, ".")
-	return queue
+	return slices.ContainsFunc(o.Queues, func(name string) bool { return name == AllModels || strings.HasPrefix(name, berth.ModelTaskQueues) })
 }
 
 // run runs workers whenever everything that they need is available, until ctx ends.
@@ -193,10 +190,6 @@ func (g *group) names() (names []string) {
 		names = append(names, q.name)
 	}
 	return names
-}
-
-func (o Options) polls(m ModelQueue) bool {
-	return wanted(o.Queues, string(m.Queue), m.name())
 }
 
 func wanted(selected []string, names ...string) bool {

@@ -305,7 +305,7 @@ func (t *task) step(ctx workflow.Context, in StepInput) (out StepOutput, err err
 		return out, temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil)
 	}
 	err = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:              berth.TaskQueue(in.Step.Queue, in.Step.Model),
+		TaskQueue:              berth.ModelTaskQueue(in.Step.Model),
 		ScheduleToCloseTimeout: left,
 		HeartbeatTimeout:       10 * time.Second,
 		// RunStep sets the delay after a fault itself; the policy's intervals apply to lost workers.

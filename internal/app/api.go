@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"berth"
 	"berth/api"
 	"berth/internal/config"
 	"berth/internal/fleet"
@@ -60,7 +61,13 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	for _, m := range b.catalog.Models() {
 		models = append(models, m.Name)
 	}
-	queues := func() []string { return append(workflows.TaskQueues(), b.catalog.TaskQueues(b.templates.List())...) }
+	queues := func() []string {
+		names := workflows.TaskQueues()
+		for _, model := range b.catalog.UsedModels(b.templates.List()) {
+			names = append(names, berth.ModelTaskQueue(model))
+		}
+		return names
+	}
 	limits := modelLimits(b.catalog, cfg.Worker.UserSlots)
 	samples := sampler.New(sampler.Options{
 		ProcessID: processID(), Scripts: b.scripts, Queues: queues,

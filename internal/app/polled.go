@@ -4,15 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"berth"
 	"berth/internal/health"
 	"berth/internal/pause"
 	"berth/lua"
-	"berth/workers"
 )
 
 // polled are the queues of model calls that a worker polls, which grow with the templates. Redis lists them: the API refuses tasks that no worker
@@ -23,7 +20,7 @@ type polled struct {
 	changed chan struct{} // has one for the workers while there may be queues that they do not poll
 	marks   chan struct{} // likewise for mark
 	names   atomic.Pointer[[]string]
-	unkeyed []string // of the models without a key, which were logged
+	unkeyed []string // the models without a key, which were logged
 }
 
 func newPolled(b *base, logger *slog.Logger) *polled {
@@ -43,9 +40,9 @@ func offer(c chan struct{}) {
 	}
 }
 
-// queues returns the queues of the models that this process can call and that templates use. It must not poll others: without the API key it
+// models returns the models that this process can call and that templates use. It must not poll others: without the API key it
 // would fail their tasks permanently, while another worker may be able to run them.
-func (p *polled) queues(ctx context.Context) (queues []workers.ModelQueue) {
+func (p *polled) models(ctx context.Context) (models []string) {
 	used, err := p.base.templates.Used(ctx)
 	if err != nil {
 		used = p.base.templates.List()
@@ -54,18 +51,17 @@ func (p *polled) queues(ctx context.Context) (queues []workers.ModelQueue) {
 			time.AfterFunc(time.Second, p.change)
 		}
 	}
-	for _, name := range p.base.catalog.TaskQueues(used) {
-		queue, model, _ := strings.Cut(name, ".")
+	for _, model := range p.base.catalog.UsedModels(used) {
 		if err := p.base.catalog.Served(model); err != nil {
-			if !slices.Contains(p.unkeyed, name) {
-				p.unkeyed = append(p.unkeyed, name)
-				p.log.WarnContext(ctx, "queue not polled: no API key for its model", "queue", name, "error", err)
+			if !slices.Contains(p.unkeyed, model) {
+				p.unkeyed = append(p.unkeyed, model)
+				p.log.WarnContext(ctx, "calls of a model not polled: no API key", "model", model, "error", err)
 			}
 			continue
 		}
-		queues = append(queues, workers.ModelQueue{Queue: berth.Queue(queue), Model: model})
+		models = append(models, model)
 	}
-	return queues
+	return models
 }
 
 // set changes which queues this process polls.

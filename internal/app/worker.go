@@ -97,7 +97,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Conferences: acts.Conferences, Health: probe.Report, Logger: logger,
 		Options: activities.ReconcileOptions{
 			FullEvery: cfg.Reconcile.FullEvery, Pause: cfg.Reconcile.Pause, MaxRepairs: maxRepairs,
-			MaxFindings: cfg.Reconcile.MaxFindings, Disabled: cfg.Reconcile.Disabled(), Conferences: conferenceRules(cfg.Conference),
+			MaxFindings: cfg.Reconcile.MaxFindings, Queues: b.catalog.Queues(), Disabled: cfg.Reconcile.Disabled(), Conferences: conferenceRules(cfg.Conference),
 		},
 	}
 	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{
@@ -125,7 +125,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	defer stopWorkers()
 	polled := newPolled(b, logger)
 	options := workers.Options{
-		Queues: cfg.Worker.Queues, Models: polled.queues, Changed: polled.changed, Polled: polled.set, Drain: cfg.Worker.Drain,
+		Queues: cfg.Worker.Queues, Models: polled.models, Changed: polled.changed, Polled: polled.set, Drain: cfg.Worker.Drain,
 		Gate: gate, Logger: logger, Deployment: cfg.Rollout.Deployment, BuildID: cfg.Rollout.BuildID,
 	}
 	b.templates.warn(ctx, b.catalog, logger)
@@ -190,17 +190,17 @@ func (b *base) waitingRoom(cfg config.Config, calls *starter.Starter, logger *sl
 
 // modelLimits returns the configured limits of a model. A model that is not in the catalog any more has the default cap.
 func modelLimits(c *llm.Catalog, userSlots int) func(model string) lua.ModelLimits {
-	all := map[string]lua.ModelLimits{}
+	all, weights := map[string]lua.ModelLimits{}, c.QueueWeights()
 	for _, m := range c.Models() {
 		all[m.Name] = lua.ModelLimits{
-			Cap: m.Cap, UserCap: userSlots, RPM: m.RPM, TPM: m.TPM, Provider: m.Provider, ProviderCap: m.ProviderCap,
+			Cap: m.Cap, UserCap: userSlots, RPM: m.RPM, TPM: m.TPM, Provider: m.Provider, ProviderCap: m.ProviderCap, Queues: weights,
 		}
 	}
 	return func(model string) lua.ModelLimits {
 		if l, ok := all[model]; ok {
 			return l
 		}
-		return lua.ModelLimits{Cap: c.Cap(model), UserCap: userSlots}
+		return lua.ModelLimits{Cap: c.Cap(model), UserCap: userSlots, Queues: weights}
 	}
 }
 

@@ -186,7 +186,7 @@ func (h *stack) openStreams(ctx context.Context, n int) (ids []string, err error
 				UserID: benchUser,
 				Steps: []berth.Step{{
 					Name: "answer", Mode: berth.ModeStream, Status: berth.TaskStreaming,
-					Queue: berth.QueueFor(berth.TierPaid, berth.ModeStream), Model: "deepseek-reasoner",
+					Queue: "bench", Model: "deepseek-reasoner",
 				}},
 			},
 			DeadlineAt: time.Now().Add(time.Hour),

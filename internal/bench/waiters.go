@@ -42,16 +42,17 @@ func (r *Run) waiters(ctx context.Context) (err error) {
 // waitersCost returns the median time, in microseconds, for which one script occupied Redis.
 func waitersCost(ctx context.Context, rdb *redis.Client, waiters int) (float64, error) {
 	const model, batch, chunks, pairs = "m", 500, 20, 200
+	queues := []berth.Queue{"a", "b", "c", "d", "e", "f"}
 	s := lua.New(rdb, lua.Keys{Cell: "waiters-" + berth.NewID("")})
-	limits := lua.ModelLimits{Cap: slotCap, UserCap: slotCap}
+	limits := lua.ModelLimits{Cap: slotCap, UserCap: slotCap, Queues: map[berth.Queue]int{"a": 8, "b": 4, "c": 4, "d": 2}}
 	if _, err := s.MarkNew(ctx); err != nil {
 		return 0, err
 	}
 	lease := func(queue berth.Queue, user, n int) string {
-		return lua.Lease{Process: "p", Queue: queue, UserID: "user" + strconv.Itoa(user), Rest: strconv.Itoa(n)}.ID()
+		return lua.Lease{Process: "p", Path: lua.Path{Queue: queue, UserID: "user" + strconv.Itoa(user)}, Rest: strconv.Itoa(n)}.ID()
 	}
 	acquire := func(i int) error {
-		_, err := s.AcquireSlot(ctx, lua.SlotCall{Model: model, Limits: limits, Lease: lease(berth.Queues()[0], i, i), Times: waitingTimes})
+		_, err := s.AcquireSlot(ctx, lua.SlotCall{Model: model, Limits: limits, Lease: lease(queues[0], i, i), Times: waitingTimes})
 		return err
 	}
 	for i := range slotCap {
@@ -62,7 +63,7 @@ func waitersCost(ctx context.Context, rdb *redis.Client, waiters int) (float64, 
 	for from := 0; from < waiters; from += batch {
 		m := lua.ModelLeases{Model: model, Limits: limits}
 		for i := from; i < min(waiters, from+batch); i++ {
-			queue := berth.Queues()[i%len(berth.Queues())]
+			queue := queues[i%len(queues)]
 			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: lease(queue, i%max(1, waiters/10), 1_000_000+i)})
 		}
 		if _, _, err := s.RenewSlots(ctx, waitingTimes, []lua.ModelLeases{m}); err != nil {

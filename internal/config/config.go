@@ -69,7 +69,7 @@ type API struct {
 
 // Worker holds the settings of processes that poll task queues.
 type Worker struct {
-	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, conferences, links, a queue (q_paid_stream) or one model of a queue (q_paid_stream.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
+	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, conferences, links, models (calls of all models) or one model (model.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
 	Drain         time.Duration `help:"Time a stopping worker gives its model calls to finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s" min:"1ms"`
 	TimeoutMs     int64         `help:"Maximum duration of a step in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000" min:"1"`
 	StepAnswers   int           `help:"Maximum number of answers that one step of a task buys from its provider, with repairs, continuations and calls that were cut or lost." name:"step-answers" env:"BERTH_STEP_ANSWERS" default:"3" min:"1"`
@@ -134,16 +134,8 @@ func (s Stream) FlushInterval() time.Duration {
 // TTL returns how long a finished stream is kept.
 func (s Stream) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
-// workflowQueues lists the task queues of workflows. The task queues of model calls come from the routing table.
-var workflowQueues = []string{"tasks", "turns", "executions", "conferences", "links"}
-
-func knownQueues() string {
-	known := slices.Clone(workflowQueues)
-	for _, q := range berth.Queues() {
-		known = append(known, string(q))
-	}
-	return strings.Join(known, ", ")
-}
+// knownQueues lists what selects task queues, besides single models.
+var knownQueues = []string{"tasks", "turns", "executions", "conferences", "links", "models"}
 
 // Validate returns an error that lists every invalid setting with its flag and environment variable.
 func (c *Config) Validate() error {
@@ -159,9 +151,8 @@ func (c *Config) Validate() error {
 	c.Identity.validate(p, c.Production)
 	validateOrigins(&c.API.CORSOrigins, p)
 	for _, q := range c.Worker.Queues {
-		queue, _, _ := strings.Cut(q, ".")
-		if !slices.Contains(workflowQueues, q) && !slices.Contains(berth.Queues(), berth.Queue(queue)) {
-			p.bad(&c.Worker.Queues, "unknown queue %q; known queues: %s", q, knownQueues())
+		if model, one := strings.CutPrefix(q, berth.ModelTaskQueues); !slices.Contains(knownQueues, q) && (!one || model == "") {
+			p.bad(&c.Worker.Queues, "unknown task queue %q; known are %s, and one model by its name, such as %sdeepseek-chat", q, strings.Join(knownQueues, ", "), berth.ModelTaskQueues)
 		}
 	}
 	c.Conference.validate(p)

@@ -83,7 +83,7 @@ func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 		"BERTH_BUILD_ID":   {"--build-id=1:2"},
 
 		"BERTH_AUTH_SECRET":      {"--auth-secret=short"},
-		"BERTH_QUEUES":           {"--queues=q_gold_stream"},
+		"BERTH_QUEUES":           {"--queues=gold"},
 		"STREAM_FLUSH_SIZE":      {"--stream-flush-size=0"},
 		"BERTH_LOCAL_MODEL_URL":  {"--local-model-url=ftp://model"},
 		"BERTH_MAX_UPLOAD_BYTES": {"--max-upload-bytes=-1"},

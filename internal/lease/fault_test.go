@@ -169,7 +169,7 @@ func TestHolder_GrantTooEarly_IsDetected(t *testing.T) {
 	settled(t, holder, other)
 	require.NoError(t, c.redis.Del(t.Context(), c.keys.ModelHolders("m")).Err())
 	_, _, err := c.scripts.ReleaseSlot(t.Context(), "m", lua.ModelLimits{Cap: 1}, lua.SlotTimes{TTL: time.Minute, Grant: 10 * time.Second},
-		lua.Lease{Process: "other", Queue: "q_paid_stream", UserID: "u"}.ID())
+		lua.Lease{Process: "other", Path: lua.Path{Queue: "q_paid_stream", UserID: "u"}}.ID())
 	require.NoError(t, err)
 	require.ErrorIs(t, cancelledFirst(t, slot, next), errEarly)
 }

@@ -167,7 +167,7 @@ func (s *Slots) record(ctx context.Context, r Request) *record {
 	return &record{
 		number: n,
 		lease: lua.Lease{
-			Process: s.opts.ProcessID, Queue: r.Queue, UserID: r.UserID, Cost: r.Cost, Rest: fmt.Sprintf("%s#%d", r.LeaseID, n),
+			Process: s.opts.ProcessID, Path: lua.Path{Queue: r.Queue, UserID: r.UserID}, Cost: r.Cost, Rest: fmt.Sprintf("%s#%d", r.LeaseID, n),
 		}.ID(),
 		model:     r.Model,
 		waiter:    r.Waiter,

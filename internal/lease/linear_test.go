@@ -272,7 +272,7 @@ func record(t *testing.T, seed uint64, slots int, disturbed bool, dial func(*red
 			for round := range rounds {
 				model := "m" + strconv.Itoa(id%models)
 				lease := lua.Lease{
-					Process: "p" + strconv.Itoa(id), Queue: "q_paid_stream", UserID: "u", Rest: strconv.Itoa(round),
+					Process: "p" + strconv.Itoa(id), Path: lua.Path{Queue: "q_paid_stream", UserID: "u"}, Rest: strconv.Itoa(round),
 				}.ID()
 				for range 1 + rnd.IntN(3) { // retried: still waiting, or claimed, or sent again without a reply
 					do(opInput{opAcquire, model, lease})

@@ -19,7 +19,7 @@ func priced(user string, price int64) berth.Task {
 	t := chain()
 	t.UserID, t.Price = user, price
 	for _, s := range t.Steps {
-		s.Queue, s.Model = berth.QueueFor(berth.TierFree, s.Mode), "free-model"
+		s.Queue, s.Model = berth.Queue("q_free_"+string(s.Mode)), "free-model"
 		t.FreeSteps = append(t.FreeSteps, s)
 	}
 	return t

@@ -54,7 +54,7 @@ func chain() berth.Task {
 	step := func(name berth.StepName, mode berth.Mode) berth.Step {
 		return berth.Step{
 			Name: name, Mode: mode,
-			Queue: berth.QueueFor(berth.TierPaid, mode), Model: "model-of-" + string(name),
+			Queue: berth.Queue("q_paid_" + string(mode)), Model: "model-of-" + string(name),
 			Status: berth.TaskStatus(strings.ToUpper(string(name)) + "_PENDING"),
 		}
 	}

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -80,6 +81,13 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
+	if len(cfg.Queues) == 0 {
+		queues, err := defaultQueues()
+		if err != nil {
+			return nil, err
+		}
+		c.cfg.Queues = queues
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.BaseURLs)) {
 		if _, ok := cfg.Providers[name]; !ok {
 			return nil, fmt.Errorf("base URL of provider %q: provider not found", name)
@@ -110,7 +118,7 @@ func (c *Catalog) Plan(t *template.Template, tier berth.Tier, given map[string]b
 			return nil, err
 		}
 		steps = append(steps, berth.Step{
-			Name: berth.StepName(s.ID), Mode: s.Mode, Queue: berth.QueueFor(tier, s.Mode), Model: model, Status: s.Status, Timeout: time.Duration(s.Timeout),
+			Name: berth.StepName(s.ID), Mode: s.Mode, Queue: c.queueFor(tier, s.Mode), Model: model, Status: s.Status, Timeout: time.Duration(s.Timeout),
 		})
 	}
 	return steps, nil
@@ -127,20 +135,57 @@ func (c *Catalog) Price(t *template.Template, tier berth.Tier) int64 {
 	return t.Credits
 }
 
-// TaskQueues returns the Temporal task queues of all steps of templates, sorted.
-func (c *Catalog) TaskQueues(templates []*template.Template) []string {
-	set := map[string]bool{}
+// Use is a queue that calls a model.
+type Use struct {
+	Queue berth.Queue
+	Model string
+}
+
+// Uses returns which queues of which models the steps of templates use.
+func (c *Catalog) Uses(templates []*template.Template) map[Use]bool {
+	set := map[Use]bool{}
 	for _, t := range templates {
-		for _, s := range t.Steps {
-			for _, tier := range tiers {
-				if model, _, err := c.modelOf(t.Name, s.Plan(), tier); err == nil {
-					set[berth.TaskQueue(berth.QueueFor(tier, s.Mode), model)] = true
-				}
+		for _, r := range c.Routing(t) {
+			if r.Model != "" {
+				set[Use{r.Queue, r.Model}] = true
 			}
 		}
 	}
+	return set
+}
+
+// UsedModels returns the models that the steps of templates use, sorted.
+func (c *Catalog) UsedModels(templates []*template.Template) []string {
+	set := map[string]bool{}
+	for use := range c.Uses(templates) {
+		set[use.Model] = true
+	}
 	return slices.Sorted(maps.Keys(set))
 }
+
+// queueFor returns the queue of calls of a tier and mode.
+func (c *Catalog) queueFor(tier berth.Tier, mode berth.Mode) berth.Queue {
+	return c.cfg.queuesFor(tier, mode)[0]
+}
+
+// Queues returns the names of the queues, from the highest weight to the lowest.
+func (c *Catalog) Queues() []berth.Queue {
+	return slices.SortedFunc(maps.Keys(c.cfg.Queues), func(a, b berth.Queue) int {
+		return cmp.Or(cmp.Compare(c.cfg.Queues[b].Weight, c.cfg.Queues[a].Weight), cmp.Compare(a, b))
+	})
+}
+
+// QueueWeights returns the weights of the queues.
+func (c *Catalog) QueueWeights() map[berth.Queue]int {
+	weights := map[berth.Queue]int{}
+	for name, q := range c.cfg.Queues {
+		weights[name] = q.Weight
+	}
+	return weights
+}
+
+// MaxTasks returns the maximum number of unfinished tasks of a queue, 0 if the routing file states none.
+func (c *Catalog) MaxTasks(queue berth.Queue) int { return c.cfg.Queues[queue].MaxTasks }
 
 // Models returns the models, sorted by name.
 func (c *Catalog) Models() []Model {

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -60,7 +61,7 @@ func TestPlan_EachTemplateAndTier_MatchesRoutingTable(t *testing.T) {
 			require.Equal(t, steps, withImage[1:], "after the image the chain is the same")
 			require.Equal(t, berth.Step{
 				Name: "ocr", Mode: berth.ModeVision,
-				Queue: berth.QueueFor(tier, berth.ModeVision), Model: "glm-4.1v-thinking-flash", Status: "OCR_PENDING",
+				Queue: berth.Queue("q_" + string(tier) + "_vision"), Model: "glm-4.1v-thinking-flash", Status: "OCR_PENDING",
 			}, withImage[0])
 		}
 	}
@@ -76,13 +77,74 @@ func TestPlan_JobMatch_SummaryFirst(t *testing.T) {
 	}, steps)
 }
 
-func TestTaskQueues_BuiltInFile_OnePerQueueAndModel(t *testing.T) {
+func TestUses_BuiltInFile_QueuesOfEachModel(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{
-		"q_free_batch.glm-4.5-flash", "q_free_stream.glm-4.5-flash", "q_free_vision.glm-4.1v-thinking-flash",
-		"q_paid_batch.deepseek-chat", "q_paid_batch.deepseek-reasoner",
-		"q_paid_stream.deepseek-chat", "q_paid_stream.deepseek-reasoner", "q_paid_vision.glm-4.1v-thinking-flash",
-	}, builtin(t, Settings{}).TaskQueues(testtemplate.All()))
+	c := builtin(t, Settings{})
+	require.Equal(t, map[Use]bool{
+		{"q_free_batch", "glm-4.5-flash"}: true, {"q_free_stream", "glm-4.5-flash"}: true, {"q_free_vision", "glm-4.1v-thinking-flash"}: true,
+		{"q_paid_batch", "deepseek-chat"}: true, {"q_paid_batch", "deepseek-reasoner"}: true,
+		{"q_paid_stream", "deepseek-chat"}: true, {"q_paid_stream", "deepseek-reasoner"}: true, {"q_paid_vision", "glm-4.1v-thinking-flash"}: true,
+	}, c.Uses(testtemplate.All()))
+	require.Equal(t, []string{"deepseek-chat", "deepseek-reasoner", "glm-4.1v-thinking-flash", "glm-4.5-flash"}, c.UsedModels(testtemplate.All()))
+}
+
+// G10: the queues of document 002 are those of a file that names none.
+func TestQueues_FileWithoutQueues_SixQueues(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseConfig("own.yaml", []byte("providers: {p: {baseURL: http://p}}\nmodels: {m: {provider: p}}\n"))
+	require.NoError(t, err)
+	c, err := NewCatalog(cfg, Settings{})
+	require.NoError(t, err)
+	require.Equal(t, builtin(t, Settings{}).QueueWeights(), c.QueueWeights())
+	require.Equal(t, map[berth.Queue]int{
+		"q_paid_stream": 8, "q_paid_batch": 4, "q_paid_vision": 4, "q_free_stream": 2, "q_free_batch": 1, "q_free_vision": 1,
+	}, c.QueueWeights())
+	require.EqualValues(t, "q_paid_stream", c.Queues()[0])
+}
+
+// G10: the queue of a call is the one that names its tier and mode most exactly.
+func TestQueues_OwnQueues_TakeCallsOfTierAndMode(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		queues string
+		want   map[string]berth.Queue // by tier and mode; the others have queue other
+		err    string
+	}{
+		"one for all":    {queues: "other: {}"},
+		"one for a tier": {queues: "vip: {tier: paid, weight: 9}, other: {}", want: map[string]berth.Queue{"paid stream": "vip", "paid batch": "vip", "paid vision": "vip"}},
+		"both before one": {
+			queues: "chat: {tier: paid, mode: stream}, vip: {tier: paid}, other: {}",
+			want:   map[string]berth.Queue{"paid stream": "chat", "paid batch": "vip", "paid vision": "vip"},
+		},
+		"none takes": {queues: "chat: {mode: stream}", err: "own.yaml: queues (line 3): no queue takes calls of tier paid and mode batch: add one with both, with one of them, or with neither"},
+		"two take": {
+			queues: "other: {}, streams: {mode: stream}, vip: {tier: paid}",
+			err:    "own.yaml: queues.vip (line 3): takes calls of tier paid and mode stream as streams does: change tier or mode of one of them",
+		},
+		"unknown tier":  {queues: "other: {tier: gold}", err: "own.yaml: queues.other.tier (line 3): "},
+		"weight of 0":   {queues: "other: {weight: 0}", err: "own.yaml: queues.other.weight (line 3): "},
+		"capital":       {queues: "Other: {}", err: "does not match pattern"},
+		"no queues":     {queues: "", err: "own.yaml: queues (line 3): "},
+		"unknown field": {queues: "other: {wait: 1}", err: "own.yaml: queues.other.wait (line 3): unknown field"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := parseConfig("own.yaml", []byte("providers: {p: {baseURL: http://p}}\nmodels: {m: {provider: p}}\nqueues: {"+row.queues+"}\n"))
+			if row.err != "" {
+				require.ErrorContains(t, err, row.err)
+				return
+			}
+			require.NoError(t, err)
+			c, err := NewCatalog(cfg, Settings{})
+			require.NoError(t, err)
+			for _, tier := range tiers {
+				for _, mode := range modes {
+					call := string(tier) + " " + string(mode)
+					require.Equal(t, cmp.Or(row.want[call], "other"), c.queueFor(tier, mode), call)
+				}
+			}
+		})
+	}
 }
 
 func TestModels_BuiltInFile_DefaultsAndPrices(t *testing.T) {
@@ -228,7 +290,7 @@ func TestLoadConfig_InvalidValue_PathNamed(t *testing.T) {
 		{"default: {paid: deepseek-chat", "triage: {credits: -1, paid: deepseek-chat", "routes.triage.credits"},
 		{"default: {paid: deepseek-chat", "default: {credits: 1, paid: deepseek-chat", "routes.default.credits (line @default: {credits@): only a template has a price"},
 		{"default: {paid: deepseek-chat", "triage.facts: {credits: 1, paid: deepseek-chat", "only a template has a price"},
-		{"default: {paid: deepseek-chat", "default: {mode: batch, paid: deepseek-chat", "routes.default.mode (line @mode: batch@): unknown field"},
+		{"default: {paid: deepseek-chat", "default: {mode: batch, paid: deepseek-chat", "routes.default.mode (line @{mode: batch@): unknown field"},
 		{"  default:", "  Triage:", "'Triage' does not match pattern"},
 		{"models:", "model:", "missing property 'models'"},
 		{"providers:\n", "providers: none\nx:\n", "providers (line @providers: none@): got string, want object"},

@@ -21,6 +21,8 @@ var builtinRouting []byte
 type Config struct {
 	Providers map[string]ProviderConfig `yaml:"providers"`
 	Models    map[string]ModelConfig    `yaml:"models"`
+	// Queues share the models by their weights. Without any, those of the built-in file.
+	Queues map[berth.Queue]QueueConfig `yaml:"queues"`
 	// Routes are those of templates (NAME), of single steps (NAME.STEP), and of all others (default, and vision for steps that show an
 	// image).
 	Routes map[string]Route `yaml:"routes"`
@@ -31,6 +33,30 @@ const (
 	defaultRoute = "default"
 	visionRoute  = "vision"
 )
+
+// QueueConfig is a queue of calls.
+type QueueConfig struct {
+	// Weight is the queue's share of a model that has not enough slots, 1 by default.
+	Weight int `yaml:"weight"`
+	// Tier and Mode are those of the calls that the queue takes, empty for all.
+	Tier berth.Tier `yaml:"tier"`
+	Mode berth.Mode `yaml:"mode"`
+	// MaxTasks is the maximum number of unfinished tasks, QUEUE_MAX_SIZE when it is 0.
+	MaxTasks int `yaml:"maxTasks"`
+}
+
+// takes reports whether the queue takes such calls, and how exactly it names them.
+func (q QueueConfig) takes(tier berth.Tier, mode berth.Mode) (exact int, ok bool) {
+	for _, field := range [][2]string{{string(q.Tier), string(tier)}, {string(q.Mode), string(mode)}} {
+		if field[0] != "" && field[0] != field[1] {
+			return 0, false
+		}
+		if field[0] != "" {
+			exact++
+		}
+	}
+	return exact, true
+}
 
 // ProviderConfig is one server of the OpenAI chat-completions protocol.
 type ProviderConfig struct {
@@ -140,7 +166,17 @@ func parseConfig(name string, src []byte) (Config, error) {
 	return c, file.err()
 }
 
+// defaultQueues returns the queues of a file that has none.
+func defaultQueues() (map[berth.Queue]QueueConfig, error) {
+	builtin, err := LoadConfig("")
+	return builtin.Queues, err
+}
+
 func (c Config) setDefaults() {
+	for name, q := range c.Queues {
+		q.Weight = cmp.Or(q.Weight, 1)
+		c.Queues[name] = q
+	}
 	for name, p := range c.Providers {
 		p.MaxTokensField = cmp.Or(p.MaxTokensField, maxTokens)
 		c.Providers[name] = p
@@ -180,6 +216,39 @@ func (c Config) check(file *routingFile) {
 	for _, name := range slices.Sorted(maps.Keys(c.Routes)) {
 		c.checkRoute(file, name, c.Routes[name])
 	}
+	if len(c.Queues) > 0 {
+		c.checkQueues(file)
+	}
+}
+
+// checkQueues verifies that calls of each tier and mode have exactly one queue.
+func (c Config) checkQueues(file *routingFile) {
+	for _, tier := range tiers {
+		for _, mode := range modes {
+			switch found := c.queuesFor(tier, mode); {
+			case len(found) == 0:
+				file.invalid([]string{"queues"}, "no queue takes calls of tier %s and mode %s: add one with both, with one of them, or with neither", tier, mode)
+			case len(found) > 1:
+				file.invalid([]string{"queues", string(found[1])}, "takes calls of tier %s and mode %s as %s does: change tier or mode of one of them", tier, mode, found[0])
+			}
+		}
+	}
+}
+
+// queuesFor returns the queues that take such calls and name them most exactly, by name.
+func (c Config) queuesFor(tier berth.Tier, mode berth.Mode) (found []berth.Queue) {
+	best := -1
+	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+		exact, ok := c.Queues[name].takes(tier, mode)
+		if !ok || exact < best {
+			continue
+		}
+		if exact > best {
+			best, found = exact, nil
+		}
+		found = append(found, name)
+	}
+	return found
 }
 
 func (c Config) checkRoute(file *routingFile, name string, r Route) {

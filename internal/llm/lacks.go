@@ -13,6 +13,9 @@ import (
 // tiers are all tiers.
 var tiers = []berth.Tier{berth.TierPaid, berth.TierFree}
 
+// modes are all modes.
+var modes = []berth.Mode{berth.ModeStream, berth.ModeBatch, berth.ModeVision}
+
 // byTemplate is the source of a model that the template names.
 const byTemplate = "template"
 
@@ -62,7 +65,7 @@ func (c *Catalog) Routing(t *template.Template) (routed []RoutedStep) {
 	for _, s := range t.Steps {
 		for _, tier := range tiers {
 			model, by, _ := c.modelOf(t.Name, s.Plan(), tier) // the error is that there is none
-			routed = append(routed, RoutedStep{s.ID, tier, model, berth.QueueFor(tier, s.Mode), by})
+			routed = append(routed, RoutedStep{s.ID, tier, model, c.queueFor(tier, s.Mode), by})
 		}
 	}
 	return routed

@@ -7,27 +7,31 @@ local function waiter_position(room, waiter)
   return waiters.ahead_now + (position_of(waiters, waiter))
 end
 
--- newcomer_position returns how many calls are served before a new one of a flow: each other user of the queue is served as often as
+-- newcomer_position returns how many calls are served before a new one of a flow: on each level each other child is served as often as
 -- this one before it, the other queues as often as their weights allow.
 local function newcomer_position(room, flow)
   local function state(field) return tonumber(redis.call('HGET', room.state, field) or '0') end
-  local mine, before = redis.call('ZCARD', flow.key), 0
-  if mine > 0 then
-    local _, member = head_of(flow)
-    before = mine * math.max(1, redis.call('ZCARD', flow.order)) + (redis.call('ZRANK', flow.order, member) or 0)
-  else
-    local tag = math.max(state('V:' .. flow.queue) - CREDIT, tonumber(redis.call('ZSCORE', flow.finish, flow.user) or '0'))
-    before = redis.call('ZCOUNT', flow.order, '-inf', precise(tag))
+  local node, before, member = flow, redis.call('ZCARD', flow.leases), nil
+  if before > 0 then member = select(2, head_of(flow)) end
+  while node.parent.parent do
+    local above = node.parent
+    local rank = redis.call('ZRANK', above.order, member or node.name)
+    if before > 0 or rank then
+      before = math.floor(before * math.max(1, weights_below(room, above) / node.weight)) + (rank or 0)
+    else
+      before = redis.call('ZCOUNT', above.order, '-inf', precise(math.max(state('V:' .. above.path) - CREDIT, finish_of(node))))
+    end
+    before = math.min(before, state('n:' .. above.path))
+    member, node = nil, above
   end
-  before = math.min(before, state('n:' .. flow.queue))
   local position = before
-  local tag = tonumber(redis.call('ZSCORE', room.order, flow.member) or nil) or math.max(state('V'), state('F:' .. flow.queue))
-  local all = redis.call('ZRANGE', room.order, 0, -1, 'WITHSCORES')
+  local tag = tonumber(redis.call('ZSCORE', node.parent.order, node.name) or nil) or math.max(state('V:'), finish_of(node))
+  local all = redis.call('ZRANGE', node.parent.order, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
-    local queue = string.sub(all[i], 4)
-    if queue ~= flow.queue then
+    local queue = all[i]
+    if queue ~= node.name then
       local rounds = tonumber(all[i + 1]) <= tag and 1 or 0
-      position = position + math.min(state('n:' .. queue), math.floor((before + rounds) * (WEIGHT[queue] or 1) / flow.weight))
+      position = position + math.min(state('n:' .. queue), math.floor((before + rounds) * node_at(room, queue).weight / node.weight))
     end
   end
   return position
@@ -42,15 +46,15 @@ end
 
 -- call_waiting returns the lease with which the call of a waiter waits in the room; nil when it does not.
 local function call_waiting(room, waiter)
-  local flow, rest = flow_of(room, waiter), '^[^/]+/[^/]+/[^/]+/[^/]+/(.*)$'
+  local flow, rest = flow_of(room, waiter), '^[^/]+/[^/]+/[^/]+/(.*)$'
   if not flow.calls then
     flow.calls = {}
-    for _, lease in ipairs(redis.call('ZRANGE', flow.key, 0, -1)) do
+    for _, lease in ipairs(redis.call('ZRANGE', flow.leases, 0, -1)) do
       local call = string.match(string.match(lease, rest), '^(.*):%d+#%d+$') -- see CallID in waiter.go
       if call then flow.calls[call] = lease end
     end
   end
-  return flow.calls[flow.user .. ':' .. string.match(waiter, rest)]
+  return flow.calls[(string.match(flow.path, '|user:([^|]*)') or '') .. ':' .. string.match(waiter, rest)]
 end
 
 -- behind returns how many of so many calls do not get a free slot.
@@ -81,15 +85,15 @@ local function waiting_position(room, waiter)
   return math.max(0, behind(room, rank)) + newcomer_position(room, flow_of(room, waiter))
 end
 
--- estimate returns how many calls are served before one that a user submits now, and as wait_at how long it waits.
-local function estimate(room, queue, user)
+-- estimate returns how many calls are served before one of a path that is submitted now, and as wait_at how long it waits.
+local function estimate(room, path)
   local waiters, position = waiters_of(room), 0
   if redis.call('EXISTS', waiters.waiting) == 1 then
-    position = all_ahead(waiters) + newcomer_position(waiters, flow_at(waiters, queue, user))
+    position = all_ahead(waiters) + newcomer_position(waiters, node_at(waiters, path))
   else
     local before = behind(room, coming(room))
     if redis.call('ZCARD', room.waiting) == 0 and before < 0 and not room.paused then return 0, stopped(room) end
-    position = math.max(0, before) + newcomer_position(room, flow_at(room, queue, user))
+    position = math.max(0, before) + newcomer_position(room, node_at(room, path))
   end
   return position, wait_at(room, position)
 end

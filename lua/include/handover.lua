@@ -10,7 +10,7 @@
 --   waiting:requests    hash  waiter -> its request, see request_row
 --   waiting:promoted    zset  waiter whose workflow has to be signalled -> when to signal it again
 --   pool:{id}:room:...        the waiters of a pool, users of a pool equally: the keys of a room, see include room
--- A waiter is node/x/{user}/1/{workflow id}/{lease}, whatever waits: its workflow is signalled when a node is reserved under the lease.
+-- A waiter is node/x|user:{user}/1/{workflow id}/{lease}, whatever waits: its workflow is signalled when a node is reserved under the lease.
 -- The pools that share a node are ordered by start-time fair queueing, too; the virtual time belongs to the class of the node, because pools whose nodes are
 -- different do not compete.
 
@@ -74,12 +74,12 @@ local handed = {} -- waiters whose workflows the caller has to signal
 local function pool_room(pool)
   local own = pool_key(stem, pool, 'room:')
   return {
-    call = call, model = pool, stem = own, flows = {}, user_cap = 0,
-    waiting = own .. 'waiting', order = own .. 'order', users = own .. 'users', state = own .. 'state',
+    call = call, model = pool, stem = own, nodes = {}, levels = {}, user_cap = 0,
+    waiting = own .. 'waiting', order = own .. 'order:', users = own .. 'users', state = own .. 'state',
   }
 end
 
-local function lease_of(waiter) return string.match(waiter, '^[^/]+/[^/]+/[^/]+/[^/]+/[^/]+/(.*)$') end
+local function lease_of(waiter) return string.match(waiter, '^[^/]+/[^/]+/[^/]+/[^/]+/(.*)$') end
 
 -- request_row formats a request for request_of.
 local function request_row(ttl, pool, strategy, detail) return table.concat({ whole(ttl), pool, strategy, detail }, '\3') end
@@ -185,9 +185,9 @@ local function find_waiter(room, listed)
   for from = 0, MAX_SKIPPED, 16 do
     local members = redis.call('ZRANGE', room.stem .. 'order:x', from, from + 15)
     for _, member in ipairs(members) do
-      local flow, at, size = flow_at(room, 'x', string.sub(member, 17)), 0, 1 -- most often the first one can
+      local flow, at, size = node_at(room, 'x|' .. name_of(member)), 0, 1 -- most often the first one can
       repeat
-        local waiters = redis.call('ZRANGE', flow.key, at, at + size - 1)
+        local waiters = redis.call('ZRANGE', flow.leases, at, at + size - 1)
         local rows = waiters[1] and redis.call('HMGET', waiting .. ':requests', unpack(waiters)) or {}
         for i, row in ipairs(rows) do
           if not row then return waiters[i] end

@@ -1,11 +1,11 @@
 -- Waiters are tasks that wait in their workflows, which costs no polling and no worker. A room sees only the leases of running
 -- activities; so that its order is fair, all other tasks wait here, in the same order, and their workflows are signalled when
--- they are among the next. The ids of waiters are waiter/{queue}/{user}/{cost}/{task}:{step}. The keys are those of a room:
---   model:{m}:waiter:waiting, flow:{q}/{u}, order, order:{q}, finish:{q}, users, state   see include room
+-- they are among the next. The ids of waiters are waiter/{path}/{cost}/{task}:{step}. The keys are those of a room:
+--   model:{m}:waiter:waiting, flow:{path}, order:{path}, finish:{path}, weights:{path}, users, state   see include room
 --   model:{m}:waiter:promoted   zset  waiter whose workflow has to be signalled -> when to signal it again
 --   model:{m}:waiter:signalled  zset  waiter whose call is expected in the room -> until when
---   model:{m}:waiter:ahead      zset  {q}/{u} -> number of waiters in these two
---   model:{m}:waiter:aside      zset  {q}/{u} that was set aside, because its user is at the limit -> when that was last checked
+--   model:{m}:waiter:ahead      zset  path below a queue -> number of waiters in these two
+--   model:{m}:waiter:aside      zset  path that was set aside, because its level is at the limit -> when that was last checked
 
 -- A waiter is expected in the room for SIGNALLED_FOR ms. A workflow is signalled again after RESIGNAL ms.
 local SIGNALLED_FOR, RESIGNAL = 10000, 2000
@@ -29,18 +29,19 @@ function waiters_of(room)
   if not room.waiters then
     local stem = room.stem .. 'waiter:'
     room.waiters = {
-      call = room.call, model = room.model, stem = stem, flows = {}, room = room, user_cap = room.user_cap,
-      waiting = stem .. 'waiting', order = stem .. 'order', users = stem .. 'users', state = stem .. 'state',
+      call = room.call, model = room.model, stem = stem, nodes = {}, levels = room.levels, queues = room.queues, room = room,
+      user_cap = room.user_cap, waiting = stem .. 'waiting', order = stem .. 'order:', users = stem .. 'users', state = stem .. 'state',
       promoted = stem .. 'promoted', signalled = stem .. 'signalled', ahead = stem .. 'ahead', aside = stem .. 'aside',
     }
   end
   return room.waiters
 end
 
--- ahead_of returns how many calls of a flow have left the waiters without a slot.
-function ahead_of(waiters, flow)
-  return tonumber(redis.call('ZSCORE', waiters.ahead, flow.name) or '0')
-    + tonumber(redis.call('ZSCORE', waiters.room.users, flow.name) or '0')
+-- ahead_of returns how many calls below a node have left the waiters without a slot.
+function ahead_of(waiters, node)
+  local room = waiters.room
+  local calls = redis.call('ZSCORE', room.users, node.path) or redis.call('HGET', room.state, 'n:' .. node.path)
+  return tonumber(redis.call('ZSCORE', waiters.ahead, node.path) or '0') + tonumber(calls or '0')
 end
 
 -- all_ahead returns how many calls have left the waiters without a slot.
@@ -48,10 +49,19 @@ local function all_ahead(waiters)
   return redis.call('ZCARD', waiters.promoted) + redis.call('ZCARD', waiters.signalled) + redis.call('ZCARD', waiters.room.waiting)
 end
 
+-- count_ahead adds to the calls of a flow that are expected.
+local function count_ahead(waiters, flow, n)
+  local node = flow
+  while node.parent.parent do
+    if tonumber(redis.call('ZINCRBY', waiters.ahead, n, node.path)) <= 0 then redis.call('ZREM', waiters.ahead, node.path) end
+    node = node.parent
+  end
+end
+
 -- uncount_ahead records that a call of a flow is not expected any more.
 local function uncount_ahead(waiters, flow)
-  if tonumber(redis.call('ZINCRBY', waiters.ahead, -1, flow.name)) <= 0 then redis.call('ZREM', waiters.ahead, flow.name) end
-  return_flow(waiters, flow)
+  count_ahead(waiters, flow, -1)
+  return_path(waiters, flow)
 end
 
 -- purge_waiters removes waiters whose task has ended, and those whose call did not come.
@@ -77,16 +87,18 @@ local function promote_first(waiters, flow, member, mine)
     table.insert(call.promotions, waiters.model)
     table.insert(call.promotions, waiter)
   end
-  redis.call('ZINCRBY', waiters.ahead, 1, flow.name)
+  count_ahead(waiters, flow, 1)
   advance(waiters, flow, member)
 end
 
--- part_of returns how many calls of a flow may be ahead: a part of the window by the weight of its queue and the number of its
--- users.
+-- part_of returns how many calls of a flow may be ahead: a part of the window by the weights on each level of its path.
 local function part_of(waiters, flow, window)
-  local weights = 0
-  for _, member in ipairs(redis.call('ZRANGE', waiters.order, 0, -1)) do weights = weights + (WEIGHT[string.sub(member, 4)] or 1) end
-  return math.max(1, math.floor(window * flow.weight / math.max(weights, flow.weight) / math.max(1, redis.call('ZCARD', flow.order))))
+  local part, node = window, flow
+  while node.parent do
+    part = part * node.weight / math.max(weights_below(waiters, node.parent), node.weight)
+    node = node.parent
+  end
+  return math.max(1, math.floor(part))
 end
 
 -- promote lets the next waiters leave. The flows of room.granted may have less than their part: their calls got slots, or they have a
@@ -105,25 +117,19 @@ local function promote(room)
     if ahead >= window then break end
     local flow, member = first_flow(waiters)
     if not flow then break end
-    if is_full(waiters, flow) then
-      reorder(waiters, flow, member) -- sets it aside
-    else
+    if not set_full_aside(waiters, flow, member) then
       promote_first(waiters, flow, member, mine)
       ahead = ahead + 1
     end
   end
   waiters.below = nil
-  for name in pairs(room.granted) do
-    local queue, user = string.match(name, '^([^/]+)/(.*)$')
-    local flow = flow_at(waiters, queue, user)
+  for path in pairs(room.granted) do
+    local flow = node_at(waiters, path)
     for _ = 1, MAX_STEPS do
       local _, member = head_of(flow)
-      if ahead >= MAX_WINDOWS * window or not (member and redis.call('ZSCORE', flow.order, member)) then break end
+      if ahead >= MAX_WINDOWS * window or not (member and is_listed(flow, member)) then break end
       if ahead_of(waiters, flow) >= part_of(waiters, flow, window) then break end
-      if is_full(waiters, flow) then
-        reorder(waiters, flow, member)
-        break
-      end
+      if set_full_aside(waiters, flow, member) then break end
       promote_first(waiters, flow, member, mine)
       ahead = ahead + 1
     end
