@@ -29,7 +29,8 @@ const (
 
 // store is what a catalog needs of *ledger.Ledger, which documents the methods.
 type store interface {
-	OfferTemplates(ctx context.Context, versions []ledger.TemplateVersion, changed bool) (added int, err error)
+	OfferTemplates(ctx context.Context, versions []ledger.TemplateVersion, changed bool) ([]ledger.OfferedTemplate, error)
+	WithdrawTemplate(ctx context.Context, name berth.Template, version, builtin string) (state ledger.TemplateState, withdrawn bool, err error)
 	TemplateChanges(ctx context.Context) (int64, error)
 	Templates(ctx context.Context) ([]ledger.TemplateState, error)
 	TemplateVersion(ctx context.Context, name berth.Template, version string) (ledger.TemplateVersion, error)
@@ -43,6 +44,7 @@ type Catalog struct {
 
 	current atomic.Pointer[snapshot]
 	kept    atomic.Pointer[map[key]*template.Template]
+	own     atomic.Pointer[ownVersions]
 	loading singleflight.Group
 }
 
@@ -68,21 +70,8 @@ func New(l *ledger.Ledger, log *slog.Logger) *Catalog {
 	c := &Catalog{ledger: l, log: log}
 	c.current.Store(&snapshot{changes: -1})
 	c.kept.Store(&map[key]*template.Template{})
+	c.own.Store(&ownVersions{})
 	return c
-}
-
-// Offer stores templates that this process has, see ledger.OfferTemplates. They are known after Refresh.
-func (c *Catalog) Offer(ctx context.Context, source ledger.TemplateSource, templates []*template.Template, changed bool) error {
-	versions := make([]ledger.TemplateVersion, len(templates))
-	for i, t := range templates {
-		versions[i] = ledger.TemplateVersion{Template: t.Name, Version: t.Version, Files: t.Files(), Source: source}
-	}
-	c.keep(templates...)
-	added, err := c.ledger.OfferTemplates(ctx, versions, changed)
-	if added > 0 {
-		c.log.InfoContext(ctx, "templates added", "source", source, "count", added)
-	}
-	return err
 }
 
 // Run follows the changes of all processes until ctx ends, and calls changed after each.
