@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"berth/internal/devserver"
@@ -30,7 +29,7 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	redisconn.LogTo(slog.New(slog.DiscardHandler)) // the findings state what matters
 	findings := c.development()
 	findings = append(findings, doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)...)
-	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	for _, f := range findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, f.Subject, f.Text)
 		if f.Advice != "" {
