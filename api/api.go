@@ -157,7 +157,7 @@ type server struct {
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 	overview atomic.Pointer[overview]                                 // as last read
 	queued   atomic.Pointer[queuesRead]                               // as last read
-	tagged   atomic.Pointer[taggedTemplates]
+	tagged   atomic.Pointer[templatesTag]
 	// pagePolicy is the security policy of the page.
 	pagePolicy string
 	// documents reads uploaded files; decoding limits the pixels of the images that are decoded.

@@ -60,6 +60,18 @@ type snapshot struct {
 	list    []*template.Template
 }
 
+// Revision identifies what a catalog knows: after a change it differs.
+type Revision struct {
+	current *snapshot
+	own     *ownVersions
+}
+
+// Listed is a template with its state.
+type Listed struct {
+	State    ledger.TemplateState
+	Template *template.Template
+}
+
 type entry struct {
 	ledger.TemplateState
 	template *template.Template // nil if this release cannot read it
@@ -159,6 +171,19 @@ func (c *Catalog) Used(ctx context.Context) ([]*template.Template, error) {
 
 // List returns the templates of new tasks, by name.
 func (c *Catalog) List() []*template.Template { return c.current.Load().list }
+
+// Listed returns the templates of new tasks, or those that were deleted, as far as this release can read them.
+func (c *Catalog) Listed(deleted bool) (list []Listed) {
+	for _, e := range c.current.Load().entries {
+		if e.template != nil && e.Deleted == deleted {
+			list = append(list, Listed{e.TemplateState, e.template})
+		}
+	}
+	return list
+}
+
+// Revision returns the revision of what Listed and Replaces return.
+func (c *Catalog) Revision() Revision { return Revision{c.current.Load(), c.own.Load()} }
 
 // Template returns the template of new tasks; its error has berth.CodeInvalid for one that does not exist.
 func (c *Catalog) Template(name berth.Template) (*template.Template, error) {
