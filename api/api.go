@@ -178,7 +178,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
-	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, signalOrigin, s.crossOrigin(), s.rateFields, s.guard, s.checkQuery, checkKey, s.bound, s.audit)
+	e.Use(s.begin, s.compressed(), s.rescue, unescape, s.codecOrigin, signalOrigin, s.crossOrigin(), s.rateFields, s.guard, s.checkQuery, checkKey, s.bound, s.audit)
 	s.echo, s.doc = e, newDocument(e)
 	s.taskRoutes()
 	s.taskEventRoute()
