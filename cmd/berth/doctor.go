@@ -49,7 +49,7 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// development sets the addresses and the secret of the development server that runs in DataDir, unless a server is set. It returns a
+// development sets the addresses, the files and the secret of the development server that runs in DataDir, unless a server is set. It returns a
 // finding then.
 func (c *doctorCommand) development() []doctor.Finding {
 	ready, err := devserver.Running(c.DataDir)
@@ -60,6 +60,8 @@ func (c *doctorCommand) development() []doctor.Finding {
 	c.Temporal.Addr = cmp.Or(ready.TemporalAddr, c.Temporal.Addr)
 	c.Database.URL = cmp.Or(secret.Address(ready.Database), c.Database.URL)
 	c.API.Addr = cmp.Or(ready.HTTPAddr, c.API.Addr)
+	c.Model.TemplatesDir = cmp.Or(c.Model.TemplatesDir, ready.TemplatesDir)
+	c.Model.RoutingFile = cmp.Or(c.Model.RoutingFile, ready.RoutingFile)
 	if ready.ModelAddr != "" {
 		c.Model.LocalURL = cmp.Or(c.Model.LocalURL, secret.Address("http://"+ready.ModelAddr+"/v1"))
 	}

@@ -305,12 +305,17 @@ func (l *Ledger) TemplateChanges(ctx context.Context) (int64, error) {
 
 // TemplateVersion returns a version with its files; CodeNotFound for an unknown one.
 func (l *Ledger) TemplateVersion(ctx context.Context, name berth.Template, version string) (TemplateVersion, error) {
-	v, err := find(ctx, l, "read template", func(v *TemplateVersion) []any { return append(templateVersionColumns.fields(v), storedJSON{&v.Files}) },
+	v, err := find(ctx, l, "read template", templateFiles,
 		`SELECT `+templateVersionColumns.names("")+`, files FROM template_versions WHERE template = $1 AND version = $2`, string(name), version)
 	if err != nil {
 		return TemplateVersion{}, fmt.Errorf("template %s, version %s: %w", name, version, err)
 	}
 	return v, nil
+}
+
+// templateFiles are the fields of a version with its files.
+func templateFiles(v *TemplateVersion) []any {
+	return append(templateVersionColumns.fields(v), storedJSON{&v.Files})
 }
 
 // TemplateVersions returns a page of the versions of a template, the newest first.
