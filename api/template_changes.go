@@ -126,7 +126,7 @@ func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client
 	}
 	if replaces {
 		s.log.WarnContext(ctx, "template replaces that of another source", "template", t.Name, "version", t.Version, "source", ledger.TemplateAPI,
-			"formerVersion", before.Version, "formerSource", before.Source, "formerBy", before.ChangedBy)
+			"formerVersion", before.Version, "formerSource", before.Source)
 	}
 	s.templateChanged(ctx, "stored", t.Name, t.Version)
 	return out, nil

@@ -205,8 +205,8 @@ func (c *Client) RenderTemplate(ctx context.Context, name berth.Template, in Tem
 	return fetch[RenderedTemplate](ctx, c, http.MethodPost, templatePath(name)+"/render", in)
 }
 
-// DeleteTemplate makes new tasks of a template refused. Accepted ones keep their version. Its error has berth.CodeConflict for a template that is
-// already deleted.
+// DeleteTemplate makes new tasks of a template refused. Accepted ones keep their version. For a template that is already deleted the error is a
+// Problem with berth.CodeConflict.
 func (c *Client) DeleteTemplate(ctx context.Context, name berth.Template) error {
 	return c.call(ctx, http.MethodDelete, templatePath(name), nil, nil, nil)
 }

@@ -159,7 +159,7 @@ func readTemplates(at string) (template.Tree, error) {
 
 type templateList struct {
 	templateSource
-	Source  string `help:"List only templates of this source of the server: builtin, directory or api." enum:",builtin,directory,api" default:""`
+	Source  string `help:"List only templates of this source of the server: builtin, directory or api."`
 	Deleted bool   `help:"List the deleted templates of the server, with the version that 'berth template activate' restores."`
 }
 

@@ -108,7 +108,7 @@ func (c *templateVersions) run(ctx context.Context, api *client.Client, out io.W
 	fmt.Fprintln(w, "VERSION\tSTATE\tCREATED\tSOURCE\tBY")
 	now, err := api.Template(ctx, c.Name)
 	if err != nil {
-		return err
+		return templateError(c.Name, err)
 	}
 	for v, err := range api.TemplateVersions(ctx, c.Name) {
 		if err != nil {
@@ -158,7 +158,7 @@ func (c *templateActivate) version(ctx context.Context, api *client.Client) (fou
 	for v, err := range api.TemplateVersions(ctx, c.Name) {
 		switch {
 		case err != nil:
-			return "", err
+			return "", templateError(c.Name, err)
 		case !strings.HasPrefix(v.Version, c.Version):
 		case found != "":
 			return "", setting.Wrong(fmt.Errorf("several versions of %s begin with %s: write more of it", c.Name, c.Version))
@@ -184,7 +184,7 @@ func (c *templateDelete) Run(ctx context.Context, api *client.Client) error {
 
 func (c *templateDelete) run(ctx context.Context, api *client.Client, out io.Writer) error {
 	if err := api.DeleteTemplate(ctx, c.Name); err != nil {
-		return err
+		return templateError(c.Name, err)
 	}
 	state, err := api.Template(ctx, c.Name)
 	if err != nil {
@@ -194,11 +194,23 @@ func (c *templateDelete) run(ctx context.Context, api *client.Client, out io.Wri
 	return nil
 }
 
+// templateError explains an error of a call about a template. A name that the server does not have, or whose template is deleted already, is a
+// wrong argument.
+func templateError(name berth.Template, err error) error {
+	switch problemCode(err) {
+	case berth.CodeNotFound:
+		return setting.Wrong(fmt.Errorf("the server has no template %s: 'berth template list --server' lists those that it has", name))
+	case berth.CodeConflict:
+		return setting.Wrong(err)
+	}
+	return err
+}
+
 // storedTemplate reads the active version of a template of the server, or the last one of a deleted template.
 func storedTemplate(ctx context.Context, api *client.Client, name berth.Template) (*template.Template, client.TemplateState, error) {
 	state, err := api.Template(ctx, name)
 	if err != nil {
-		return nil, state, err
+		return nil, state, templateError(name, err)
 	}
 	v, err := api.TemplateVersion(ctx, name, state.Version)
 	if err != nil {

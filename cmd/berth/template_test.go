@@ -47,6 +47,8 @@ func templateRun(t *testing.T, args ...string) (string, error) {
 		err = cmd.Template.Export.run(t.Context(), &out)
 	case "versions":
 		err = withAPI(t, cmd.Template.Versions.Server, &out, cmd.Template.Versions.run)
+	case "activate":
+		err = withAPI(t, cmd.Template.Activate.Server, &out, cmd.Template.Activate.run)
 	case "delete":
 		err = withAPI(t, cmd.Template.Delete.Server, &out, cmd.Template.Delete.run)
 	default:
@@ -262,12 +264,14 @@ func TestTemplateCommands_ActiveDeletedUnknown_EachIsSaid(t *testing.T) {
 		{[]string{"list", "--deleted"}, nil, "add --server"},
 		{[]string{"show", "haiku", "--server"}, []string{"source directory, replaces builtin\n", "warning: no model[2J gpt-9\n", "topic"}, ""},
 		{[]string{"show", "old", "--server"}, []string{"deleted 2026-11-27", " by olga: new tasks are refused; berth template activate old " + short + " restores it\n"}, ""},
-		{[]string{"show", "nope", "--server"}, nil, "template nope not found"},
+		{[]string{"show", "nope", "--server"}, nil, "the server has no template nope: "},
 		{[]string{"versions", "old"}, []string{short + "  deleted"}, ""},
-		{[]string{"versions", "nope"}, nil, "template nope not found"},
+		{[]string{"versions", "nope"}, nil, "the server has no template nope: "},
 		{[]string{"delete", "old"}, []string{"old: deleted ", " by olga: ", "restores it"}, ""},
 		{[]string{"delete", "old"}, nil, "already deleted, by olga"},
-		{[]string{"delete", "nope"}, nil, "template nope not found"},
+		{[]string{"activate", "nope", "0123"}, nil, "the server has no template nope: "},
+		{[]string{"activate", "old", "ffff"}, nil, "has no version that begins with ffff"},
+		{[]string{"delete", "nope"}, nil, "the server has no template nope: "},
 	} {
 		args := append([]string{}, c.args...)
 		out, err := templateRun(t, append(args, "--url", srv.URL, "--token", "t")...)
@@ -281,6 +285,7 @@ func TestTemplateCommands_ActiveDeletedUnknown_EachIsSaid(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, c.refused, c.args)
+		require.Equal(t, statusWrong, statusOf(err), c.args)
 		require.Empty(t, out, c.args)
 	}
 	dir := t.TempDir()

@@ -191,6 +191,10 @@ func (d *Directory) withdraw(ctx context.Context, now map[berth.Template]seen) e
 			log.WarnContext(ctx, "template deleted with its files: new tasks are refused")
 		case withdrawn:
 			log.WarnContext(ctx, "template deleted with its files: that of the program is used again", "active", state.Version)
+		case state.Deleted && state.ChangedBy == "":
+			log.InfoContext(ctx, "template deleted with its files by another process")
+		case state.ChangedBy == "" && state.Version == d.catalog.ownVersion(ledger.TemplateBuiltIn, name):
+			log.InfoContext(ctx, "template deleted with its files by another process: that of the program is used again", "active", state.Version)
 		default:
 			log.InfoContext(ctx, "files of a template removed that was not in use", "active", state.Version, "deleted", state.Deleted, "by", state.ChangedBy)
 		}

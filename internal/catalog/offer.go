@@ -62,8 +62,10 @@ func (c *Catalog) logOffered(ctx context.Context, source ledger.TemplateSource, 
 	case before.Source == source && before.ChangedBy == "":
 		log.InfoContext(ctx, "template changed", "formerVersion", before.Version)
 	default:
-		log.WarnContext(ctx, "template replaces that of another source",
-			"formerVersion", before.Version, "formerSource", before.Source, "formerBy", before.ChangedBy)
+		if before.ChangedBy != "" {
+			log = log.With("activatedBy", before.ChangedBy)
+		}
+		log.WarnContext(ctx, "template replaces that of another source", "formerVersion", before.Version, "formerSource", before.Source)
 	}
 }
 

@@ -28,12 +28,14 @@ func (d *doctor) templates(ctx context.Context, models *llm.Catalog) {
 	sources, note := d.used(ctx, tree)
 	var all []*template.Template
 	var lacking int
+	counts := map[ledger.TemplateSource]int{}
 	for _, source := range []ledger.TemplateSource{ledger.TemplateBuiltIn, ledger.TemplateDirectory, ledger.TemplateAPI} {
 		all = append(all, sources[source]...)
 		for _, t := range sources[source] {
 			lacks := models.Lacks(t)
+			counts[source]++
 			if source == ledger.TemplateBuiltIn && len(lacks) > 0 {
-				lacking++
+				lacking, counts[source] = lacking+1, counts[source]-1
 				continue
 			}
 			for _, text := range lacks {
@@ -45,7 +47,7 @@ func (d *doctor) templates(ctx context.Context, models *llm.Catalog) {
 		d.add(Warning, subject, "correct the name, or store the template", "%s", text)
 	}
 	if len(d.findings) == before {
-		d.add(OK, subject, "", "all steps of %d templates have models%s%s", len(all)-lacking, count(sources), note)
+		d.add(OK, subject, "", "all steps of %d templates have models%s%s", len(all)-lacking, bySource(counts), note)
 	}
 	if lacking > 0 {
 		d.add(OK, subject, "", "%d templates of the program use other models than they name, or have none: berth routing print", lacking)
@@ -87,14 +89,14 @@ func (d *doctor) used(ctx context.Context, own template.Tree) (sources map[ledge
 	return sources, note
 }
 
-// count says how many templates are of which source, if there are several.
-func count(sources map[ledger.TemplateSource][]*template.Template) string {
+// bySource says how many templates are of which source, if there are several.
+func bySource(counts map[ledger.TemplateSource]int) string {
 	var parts []string
 	for _, s := range []struct {
 		source ledger.TemplateSource
 		name   string
 	}{{ledger.TemplateBuiltIn, "of the program"}, {ledger.TemplateDirectory, "of a directory"}, {ledger.TemplateAPI, "of operators"}} {
-		if n := len(sources[s.source]); n > 0 {
+		if n := counts[s.source]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s.name))
 		}
 	}
