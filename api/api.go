@@ -157,7 +157,7 @@ type server struct {
 	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
 	overview atomic.Pointer[overview]                                 // as last read
 	queued   atomic.Pointer[queuesRead]                               // as last read
-	tagged   atomic.Pointer[taggedTemplates]
+	tagged   atomic.Pointer[templatesTag]
 	// pagePolicy is the security policy of the page.
 	pagePolicy string
 	// documents reads uploaded files; decoding limits the pixels of the images that are decoded.
@@ -178,7 +178,7 @@ func New(d Deps) (*echo.Echo, error) {
 	e.IPExtractor = echo.ExtractIPDirect()
 	e.HTTPErrorHandler = s.fail
 	e.StdLogger = slog.NewLogLogger(d.Logger.Handler(), slog.LevelDebug) // errors of broken clients
-	e.Use(s.begin, s.rescue, unescape, s.codecOrigin, signalOrigin, s.crossOrigin(), s.rateFields, s.guard, s.checkQuery, checkKey, s.bound, s.audit)
+	e.Use(s.begin, s.compressed(), s.rescue, unescape, s.codecOrigin, signalOrigin, s.crossOrigin(), s.rateFields, s.guard, s.checkQuery, checkKey, s.bound, s.audit)
 	s.echo, s.doc = e, newDocument(e)
 	s.taskRoutes()
 	s.taskEventRoute()

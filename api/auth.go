@@ -34,6 +34,8 @@ type rule struct {
 	stream bool                // the response has no time limit
 	reads  bool                // nothing changes, whatever the method: an operator's call is not recorded
 
+	compress bool // its long responses are compressed; never one that has a secret beside what a user chose
+
 	private []string // fields of the body whose values are not recorded: texts about users
 
 	operation string // its id in the description; set at registration

@@ -263,7 +263,7 @@ func (h *harness) do(req *http.Request) answer {
 	if a.problem.Code != "" {
 		requireDescribed(h.t, req.Method, req.URL.EscapedPath(), a)
 	}
-	if media, _, _ := strings.Cut(a.header.Get("Content-Type"), ";"); media == "application/json" && a.status < http.StatusMultipleChoices {
+	if media, _, _ := strings.Cut(a.header.Get("Content-Type"), ";"); media == "application/json" && a.status < http.StatusMultipleChoices && a.header.Get("Content-Encoding") == "" {
 		requireBody(h.t, req.Method, req.URL.EscapedPath(), a.status, media, b)
 	}
 	if a.status == http.StatusTooManyRequests {

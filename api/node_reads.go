@@ -108,7 +108,9 @@ type nodeView struct {
 }
 
 func (s *server) nodeReadRoutes() {
-	register(s, "GET /v1/nodes", forFleet, s.listNodes, op("list-nodes", "nodes",
+	list := forFleet
+	list.compress = true
+	register(s, "GET /v1/nodes", list, s.listNodes, op("list-nodes", "nodes",
 		"List the nodes by id, including those that died within the last hour",
 		"A token of scope node gets the nodes that it is for, an operator's all."))
 	register(s, "GET /v1/nodes/{id}", forFleet, s.getNode, op("get-node", "nodes", "Get a node"))

@@ -15,7 +15,7 @@ import (
 // operationRoutes registers the routes of operators.
 func (s *server) operationRoutes() {
 	get := func(path string, handler echo.HandlerFunc, id, summary, mediaType, description string) {
-		s.route("GET "+path, rule{public: true}, handler, withResponses(
+		s.route("GET "+path, rule{public: true, compress: true}, handler, withResponses(
 			map[string]*huma.Response{"200": response(description, mediaType, &huma.Schema{})}, op(id, "operations", summary)))
 	}
 	get("/healthz", s.alive, "healthz", "Check that the process is alive", echo.MIMEApplicationJSON, "ok")

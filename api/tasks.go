@@ -82,7 +82,7 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 		return nil, err
 	}
 	view := s.view(t, assets)
-	view.Inputs = s.inputs(ctx, t, assets)
+	s.describeTask(ctx, &view, t, assets)
 	view.wait(t, s.waits(ctx, t)[t.Ref()])
 	asset, erased, err := s.resultAsset(ctx, t)
 	if err != nil {
@@ -270,13 +270,18 @@ func (s *server) variableAssets(ctx context.Context, tasks ...berth.Task) (map[s
 	return s.Ledger.DescribeAssets(ctx, slices.Compact(ids))
 }
 
-// inputs describes the variables of a task, in the order of its template; those that are not known, because its version was removed, are
-// the last.
-func (s *server) inputs(ctx context.Context, t berth.Task, assets map[string]berth.Asset) (list []client.TaskInput) {
+// describeTask adds what the task's version of its template states: the labels of its steps, and its variables in their order. Variables that are
+// not known, because the version was removed, are the last.
+func (s *server) describeTask(ctx context.Context, view *taskView, t berth.Task, assets map[string]berth.Asset) {
 	names := make([]string, 0, len(t.Variables))
 	if used, err := s.Templates.Version(ctx, t.Template, t.TemplateVersion); err == nil {
 		for _, v := range used.Variables {
 			names = append(names, v.Name)
+		}
+		for i := range view.Steps {
+			if st, ok := used.Step(string(view.Steps[i].Name)); ok {
+				view.Steps[i].Label = client.Labels(st.Label)
+			}
 		}
 	}
 	names = append(names, slices.Sorted(maps.Keys(t.Variables))...)
@@ -292,9 +297,8 @@ func (s *server) inputs(ctx context.Context, t berth.Task, assets map[string]ber
 				in.Name, in.MediaType, in.Size, in.Erased = a.Name, a.MediaType, a.Size, false
 			}
 		}
-		list = append(list, in)
+		view.Inputs = append(view.Inputs, in)
 	}
-	return list
 }
 
 func (s *server) view(t berth.Task, assets map[string]berth.Asset) taskView {
@@ -319,7 +323,7 @@ func (s *server) view(t berth.Task, assets map[string]berth.Asset) taskView {
 	}
 	for i, st := range t.Steps {
 		v.Steps = append(v.Steps, client.TaskStep{
-			Name: st.Name, Mode: st.Mode, Queue: st.Queue, Model: st.Model, State: stepState(t, i),
+			Name: st.Name, Mode: st.Mode, Queue: st.Queue, Model: st.Model, State: stepState(t, i), Status: st.Status,
 		})
 	}
 	return v

@@ -54,21 +54,24 @@ type templateVersionsBody struct {
 
 // templateChangeRoutes registers the routes with which operators change templates.
 func (s *server) templateChangeRoutes() {
-	register(s, "GET /v1/templates/{name}", forOperator, s.getTemplate, op("get-template", "templates", "Get the active version of a template"))
+	reads := forOperator
+	reads.compress = true
+	register(s, "GET /v1/templates/{name}", reads, s.getTemplate, op("get-template", "templates", "Get the active version of a template"))
 	changes := forOperator
 	changes.private = []string{"files"} // the versions have them
 	register(s, "PUT /v1/templates/{name}", changes, s.putTemplate, op("put-template", "templates", "Store a version of a template",
 		"Each content is one version, which never changes. New tasks use it within a second in every process; tasks that were accepted "+
 			"before keep theirs. `errors` of a refused request has all mistakes, with file, line and column."))
-	register(s, "GET /v1/templates/{name}/versions", forOperator, s.listTemplateVersions, op("list-template-versions", "templates",
+	register(s, "GET /v1/templates/{name}/versions", reads, s.listTemplateVersions, op("list-template-versions", "templates",
 		"List the versions of a template, newest first", "A version is kept while it is active, or a task or an idempotency key refers to it."))
-	register(s, "GET /v1/templates/{name}/versions/{version}", forOperator, s.getTemplateVersion, op("get-template-version", "templates",
+	register(s, "GET /v1/templates/{name}/versions/{version}", reads, s.getTemplateVersion, op("get-template-version", "templates",
 		"Get a version of a template with its files"))
 	register(s, "POST /v1/templates/{name}/activate", forOperator, s.activateTemplate, op("activate-template", "templates",
 		"Make a stored version that of new tasks", "Also of a deleted template."))
 	s.renderTemplateRoute()
 	registerOutput(s, "DELETE /v1/templates/{name}", forOperator, s.deleteTemplate, op("delete-template", "templates", "Refuse new tasks of a template",
-		"Accepted tasks keep their version. A template of a binary or directory stays deleted, too, until a version is stored or activated here."))
+		"Accepted tasks keep their version. A template of a binary or directory stays deleted, too, until a version is stored or activated here. "+
+			"409: it is already deleted; GET /v1/templates?deleted=true lists those."))
 }
 
 func (s *server) getTemplate(ctx context.Context, in *TemplatePath) (*client.TemplateState, error) {
@@ -80,13 +83,13 @@ func (s *server) getTemplate(ctx context.Context, in *TemplatePath) (*client.Tem
 		return nil, err
 	}
 	out := &client.TemplateState{
-		Name: state.Template, Version: state.Version, State: "active", Source: string(state.Source), ChangedAt: state.ChangedAt, ChangedBy: state.ChangedBy,
+		Name: state.Template, Version: state.Version, State: "active", Source: string(state.Source), Replaces: s.replaces(state), ChangedAt: state.ChangedAt, ChangedBy: state.ChangedBy,
 	}
 	t, err := s.Templates.Version(ctx, in.Name, state.Version)
 	if mistakes := template.Mistakes(nil); errors.As(err, &mistakes) {
 		out.State, err = "unreadable", nil
 	} else if err == nil {
-		out.Template, out.Warnings = new(s.templateView(t)), s.Catalog.Lacks(t)
+		out.Template, out.Warnings = new(s.templateView(t, state)), s.Catalog.Lacks(t)
 	}
 	if state.Deleted {
 		out.State = "deleted"
@@ -99,20 +102,39 @@ func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client
 	if err != nil {
 		return nil, err
 	}
-	out := &client.AppliedTemplate{Name: t.Name, Version: t.Version, Template: s.templateView(t), Warnings: s.Catalog.Lacks(t)}
+	if err := s.Templates.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	before, _ := s.Templates.State(in.Name) // the zero value for a new one
+	next := ledger.TemplateState{Template: t.Name, Version: t.Version, Source: ledger.TemplateAPI}
+	out := &client.AppliedTemplate{Name: t.Name, Version: t.Version, Template: s.templateView(t, next), Warnings: s.Catalog.Lacks(t)}
+	out.Activated = in.Body.Activate == nil || *in.Body.Activate
+	replaces := out.Activated && before.Version != "" && !before.Deleted && before.Version != t.Version && before.Source != ledger.TemplateAPI
+	if replaces {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("template %s: the version replaces that of %s; 'berth template activate %s %.12s' returns to it",
+			t.Name, sourceNames[before.Source], t.Name, before.Version))
+	}
 	if in.Body.DryRun {
 		_, known, err := berth.Found(s.Ledger.TemplateVersion(ctx, t.Name, t.Version))
-		out.Created = !known
+		out.Created, out.Activated = !known, false
 		return out, err
 	}
-	out.Activated = in.Body.Activate == nil || *in.Body.Activate
 	if out.Created, err = s.Ledger.PutTemplate(ctx, ledger.TemplateVersion{
 		Template: t.Name, Version: t.Version, Files: t.Files(), Source: ledger.TemplateAPI, CreatedBy: callOf(ctx).user.UserID,
 	}, out.Activated); err != nil {
 		return nil, err
 	}
+	if replaces {
+		s.log.WarnContext(ctx, "template replaces that of another source", "template", t.Name, "version", t.Version, "source", ledger.TemplateAPI,
+			"formerVersion", before.Version, "formerSource", before.Source)
+	}
 	s.templateChanged(ctx, "stored", t.Name, t.Version)
 	return out, nil
+}
+
+// sourceNames say where a version comes from.
+var sourceNames = map[ledger.TemplateSource]string{
+	ledger.TemplateBuiltIn: "the program", ledger.TemplateDirectory: "a directory", ledger.TemplateAPI: "an operator",
 }
 
 // mistaken returns the problem of files with mistakes.

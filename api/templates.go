@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,11 +14,14 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/catalog"
+	"berth/internal/ledger"
 	"berth/internal/template"
 )
 
 type templatesOutputBody struct {
-	Templates []client.Template `json:"templates"`
+	Templates  []client.Template `json:"templates"`
+	NextCursor string            `json:"nextCursor,omitempty" doc:"Absent on the last page"`
 }
 
 type meOutputBody struct {
@@ -32,14 +36,20 @@ func (s *server) templateRoutes() {
 	unchanged := map[string]*huma.Response{
 		"304": {Description: "The list is that of the `ETag` in `If-None-Match`"}, "default": s.problemResponse(),
 	}
-	registerOutput(s, "GET /v1/templates", forUser, s.listTemplates, withResponses(unchanged, op("list-templates", "templates", "List the templates of new tasks",
+	list := forUser
+	list.compress = true
+	registerOutput(s, "GET /v1/templates", list, s.listTemplates, withResponses(unchanged, op("list-templates", "templates", "List the templates of new tasks",
 		"By name. Each has what a form, the progress of a task and its result need.")))
 	register(s, "GET /v1/me", rule{}, s.me, op("get-me", "account", "Get the user of the token, with tier and credits"))
 	s.templateChangeRoutes()
 }
 
 type listTemplatesInput struct {
-	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an earlier response: 304 without a body if nothing has changed"`
+	Source  ledger.TemplateSource `query:"source" enum:"builtin,directory,api" doc:"Only templates whose version comes from there"`
+	Deleted bool                  `query:"deleted" doc:"List the deleted templates, for operators. Activate a version to restore one."`
+	Limit   int                   `query:"limit" minimum:"1" maximum:"1000" doc:"Default: all, because a form needs them"`
+	CursorParam
+	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an earlier response to the same query: 304 without a body if nothing has changed"`
 }
 
 type listTemplatesOutput struct {
@@ -49,55 +59,79 @@ type listTemplatesOutput struct {
 	Body         templatesOutputBody
 }
 
-func (s *server) listTemplates(_ context.Context, in *listTemplatesInput) (*listTemplatesOutput, error) {
-	list := s.Templates.List()
-	tag, err := s.templatesTag(list)
-	if err != nil {
-		return nil, err
+func (s *server) listTemplates(ctx context.Context, in *listTemplatesInput) (*listTemplatesOutput, error) {
+	if in.Deleted && !callOf(ctx).user.Operator() {
+		return nil, &berth.Error{Code: berth.CodeForbidden, Field: "deleted", Message: "is for operators"}
 	}
-	out := &listTemplatesOutput{Status: http.StatusOK, ETag: tag, CacheControl: "no-cache, private"}
-	if sameTag(in.IfNoneMatch, tag) {
-		out.Status = http.StatusNotModified
+	whole := in.Source == "" && !in.Deleted && in.Limit == 0 && in.Cursor == ""
+	out := &listTemplatesOutput{Status: http.StatusOK, CacheControl: "no-cache, private"}
+	revision := s.Templates.Revision()
+	if known := s.tagged.Load(); known != nil && whole && known.revision == revision {
+		out.ETag = known.tag
 	} else {
-		out.Body.Templates = convert(list, s.templateView)
+		out.Body = s.templatePage(in)
+		b, err := json.Marshal(out.Body)
+		if err != nil {
+			return nil, fmt.Errorf("serialize templates: %w", err)
+		}
+		// The response's hash, because releases and routing files differ, too. It is weak: the compressed response has the same.
+		out.ETag = `W/"` + hash(b)[:32] + `"`
+		if whole {
+			s.tagged.Store(&templatesTag{revision, out.ETag})
+		}
+	}
+	switch {
+	case sameTag(in.IfNoneMatch, out.ETag):
+		out.Status, out.Body = http.StatusNotModified, templatesOutputBody{}
+	case out.Body.Templates == nil:
+		out.Body = s.templatePage(in)
 	}
 	return out, nil
 }
 
-// taggedTemplates is a list of templates with its tag. It is immutable.
-type taggedTemplates struct {
-	list []*template.Template
-	tag  string
+// templatePage returns the templates that a query selects.
+func (s *server) templatePage(in *listTemplatesInput) templatesOutputBody {
+	found := map[string]catalog.Listed{}
+	var names []string
+	for _, one := range s.Templates.Listed(in.Deleted) {
+		if in.Source == "" || in.Source == one.State.Source {
+			found[string(one.State.Template)] = one
+			names = append(names, string(one.State.Template))
+		}
+	}
+	slices.Sort(names) // the database may order them by a language
+	names, next := page(names, in.Cursor, cmp.Or(in.Limit, len(names)), func(string) bool { return true })
+	return templatesOutputBody{NextCursor: next, Templates: convert(names, func(name string) client.Template {
+		one := found[name]
+		view := s.templateView(one.Template, one.State)
+		if in.Deleted {
+			view.DeletedAt, view.DeletedBy = one.State.ChangedAt, one.State.ChangedBy
+		}
+		return view
+	})}
 }
 
-// templatesTag returns the entity tag of a list: the hash of the response, because releases and routing files differ, too.
-func (s *server) templatesTag(list []*template.Template) (string, error) {
-	if known := s.tagged.Load(); known != nil && slices.Equal(known.list, list) {
-		return known.tag, nil
-	}
-	b, err := json.Marshal(convert(list, s.templateView))
-	if err != nil {
-		return "", fmt.Errorf("serialize templates: %w", err)
-	}
-	tag := `"` + hash(b)[:32] + `"`
-	s.tagged.Store(&taggedTemplates{list, tag})
-	return tag, nil
+// templatesTag is the entity tag of the whole list. It is immutable.
+type templatesTag struct {
+	revision catalog.Revision
+	tag      string
 }
 
 // sameTag reports whether a field If-None-Match has a tag, which contains no comma (RFC 9110, section 13.1.2).
 func sameTag(field, tag string) bool {
 	return slices.ContainsFunc(strings.Split(field, ","), func(one string) bool {
 		one = strings.TrimSpace(one)
-		return one == "*" || strings.TrimPrefix(one, "W/") == tag
+		return one == "*" || strings.TrimPrefix(one, "W/") == strings.TrimPrefix(tag, "W/")
 	})
 }
 
-// templateView returns what users see of a template.
-func (s *server) templateView(t *template.Template) client.Template {
+// templateView returns what users see of a template in a state.
+func (s *server) templateView(t *template.Template, state ledger.TemplateState) client.Template {
 	labels := func(text template.Text) client.Labels { return client.Labels(text) }
 	return client.Template{
 		Name: t.Name, Version: t.Version, Title: labels(t.Title), Description: labels(t.Description), Mode: t.Mode(), Locales: t.Locales,
 		Credits: s.Catalog.Price(t, berth.TierPaid),
+		Source:  string(state.Source), Replaces: s.replaces(state), Unserved: s.Catalog.Unserved(t),
 		Variables: convert(t.Variables, func(v template.Variable) client.TemplateVariable {
 			return client.TemplateVariable{
 				Name: v.Name, Kind: string(v.Kind), Kinds: v.Kinds(), Required: v.Required, Group: v.Group,
@@ -120,6 +154,13 @@ func (s *server) templateView(t *template.Template) client.Template {
 			return client.TemplateItem{ID: i.ID, Label: labels(i.Label), Schema: i.Schema}
 		}),
 	}
+}
+
+func (s *server) replaces(state ledger.TemplateState) (replaced []string) {
+	for _, source := range s.Templates.Replaces(state) {
+		replaced = append(replaced, string(source))
+	}
+	return replaced
 }
 
 func (s *server) me(ctx context.Context, _ *struct{}) (*meOutputBody, error) {

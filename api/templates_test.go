@@ -340,15 +340,16 @@ func TestListTemplates_IfNoneMatch_304UntilAChange(t *testing.T) {
 	require.Equal(t, http.StatusOK, first.status)
 	require.Equal(t, "no-cache, private", first.header.Get("Cache-Control"))
 	tag := first.header.Get("ETag")
-	require.Regexp(t, `^"[0-9a-f]{32}"$`, tag)
-	for _, sent := range []string{tag, "W/" + tag, `"x", ` + tag, "*", "\t" + tag + " ,"} {
+	require.Regexp(t, `^W/"[0-9a-f]{32}"$`, tag, "the compressed response has the same")
+	strong := strings.TrimPrefix(tag, "W/")
+	for _, sent := range []string{tag, strong, `"x", ` + tag, `"x",` + strong, "*", "\t" + tag + " ,"} {
 		a := list("If-None-Match", sent)
 		require.Equal(t, http.StatusNotModified, a.status, sent)
 		require.Empty(t, a.body)
 		require.Equal(t, tag, a.header.Get("ETag"))
 		require.Equal(t, "no-cache, private", a.header.Get("Cache-Control"))
 	}
-	for _, sent := range []string{"", `""`, `"x"`, strings.Trim(tag, `"`), strings.ToUpper(tag), ","} {
+	for _, sent := range []string{"", `""`, `"x"`, strings.Trim(strong, `"`), strings.ToUpper(tag), ","} {
 		require.Equal(t, http.StatusOK, list("If-None-Match", sent).status, sent)
 	}
 	for range 2 { // the second time with the same files
@@ -363,4 +364,126 @@ func TestListTemplates_IfNoneMatch_304UntilAChange(t *testing.T) {
 		require.Equal(t, tag, again.header.Get("ETag"), "the same list has the same tag")
 		require.Equal(t, string(first.body), string(again.body))
 	}
+}
+
+// G2: operators find what was deleted, with what restores it, and nothing is deleted twice.
+func TestListTemplates_DeletedOnes_AreFoundAndRestored(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	olga := h.token("olga", "operator")
+	names := func(query string) (found []string) {
+		t.Helper()
+		a := h.call(http.MethodGet, "/v1/templates"+query, h.token("olga", "user", "operator"), nil)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		for _, one := range a.json(t)["templates"].([]any) {
+			found = append(found, one.(doc)["name"].(string))
+		}
+		return found
+	}
+	applied := h.put("triage", doc{"files": files("one")}).json(t)
+	require.Empty(t, names("?deleted=true"))
+	remove := func() answer { return h.call(http.MethodDelete, "/v1/templates/triage", olga, nil) }
+	require.Equal(t, http.StatusNoContent, remove().status)
+	again := remove()
+	require.Equal(t, http.StatusConflict, again.status)
+	require.Equal(t, "template triage is already deleted, by olga; activate a version to restore it", again.problem.Detail)
+	require.Equal(t, http.StatusNotFound, h.call(http.MethodDelete, "/v1/templates/nope", olga, nil).status)
+	require.Equal(t, []string{"triage"}, names("?deleted=true"))
+	require.NotContains(t, names(""), "triage")
+	one := h.call(http.MethodGet, "/v1/templates?deleted=true", h.token("olga", "user", "operator"), nil).json(t)["templates"].([]any)[0].(doc)
+	require.Equal(t, []any{"olga", applied["version"], "api"}, []any{one["deletedBy"], one["version"], one["source"]})
+	require.NotEmpty(t, one["deletedAt"])
+	refused := h.call(http.MethodGet, "/v1/templates?deleted=true", h.token("alice"), nil)
+	require.Equal(t, []any{http.StatusForbidden, "deleted"}, []any{refused.status, refused.problem.Field})
+
+	restored := h.call(http.MethodPost, "/v1/templates/triage/activate", olga, doc{"version": one["version"]})
+	require.Equal(t, http.StatusOK, restored.status)
+	require.Empty(t, names("?deleted=true"))
+	require.Contains(t, names(""), "triage")
+}
+
+// G2: who replaces whom is visible: in the list, in the state, and in the response to what replaces.
+func TestListTemplates_BuiltInReplaced_SourceIsShown(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	list := func(query string) []any {
+		t.Helper()
+		a := h.call(http.MethodGet, "/v1/templates"+query, h.token("alice"), nil)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return a.json(t)["templates"].([]any)
+	}
+	builtin := len(list("?source=builtin"))
+	require.Equal(t, len(list("")), builtin)
+	require.Empty(t, list("?source=api"))
+	for _, dry := range []bool{true, false} {
+		a := h.put("translate", doc{"files": doc{"translate.prompt": "---\ntitle: T\nmodels: deepseek-chat\n---\nHello."}, "dryRun": dry}).json(t)
+		require.Len(t, a["warnings"], 1)
+		require.Contains(t, a["warnings"].([]any)[0], "the version replaces that of the program; 'berth template activate translate ")
+	}
+	again := h.put("translate", doc{"files": doc{"translate.prompt": "---\ntitle: T\nmodels: deepseek-chat\n---\nBye."}}).json(t)
+	require.NotContains(t, again, "warnings", "its own are replaced")
+	require.Len(t, list("?source=builtin"), builtin-1)
+	one := list("?source=api")[0].(doc)
+	require.Equal(t, []any{"translate", "api", []any{"builtin"}}, []any{one["name"], one["source"], one["replaces"]})
+	state := h.call(http.MethodGet, "/v1/templates/translate", h.token("olga", "operator"), nil).json(t)
+	require.Equal(t, []any{"api", []any{"builtin"}}, []any{state["source"], state["replaces"]})
+	require.Equal(t, http.StatusBadRequest, h.call(http.MethodGet, "/v1/templates?source=disk", h.token("alice"), nil).status)
+}
+
+// G6: pages have each template once, in the order of the list.
+func TestListTemplates_InPages_EachOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.put("job-x", doc{"files": files("one")}) // sorted beside job_match by another rule in other languages
+	page := func(query string) (names []any, next string) {
+		t.Helper()
+		a := h.call(http.MethodGet, "/v1/templates?"+query, h.token("alice"), nil)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		for _, one := range a.json(t)["templates"].([]any) {
+			names = append(names, one.(doc)["name"])
+		}
+		next, _ = a.json(t)["nextCursor"].(string)
+		return names, next
+	}
+	all, next := page("")
+	require.Empty(t, next)
+	for _, limit := range []int{1, 4, len(all), 1000} {
+		var found []any
+		for cursor, more := "", true; more; more = cursor != "" {
+			var names []any
+			names, cursor = page(fmt.Sprintf("limit=%d&cursor=%s", limit, cursor))
+			require.LessOrEqual(t, len(names), limit)
+			found = append(found, names...)
+		}
+		require.Equal(t, all, found, limit)
+	}
+	tag := func(query string) string {
+		return h.call(http.MethodGet, "/v1/templates?"+query, h.token("alice"), nil).header.Get("ETag")
+	}
+	require.NotEqual(t, tag(""), tag("limit=1"))
+	require.NotEqual(t, tag("source=api"), tag("limit=1"))
+	for _, query := range []string{"limit=0", "limit=1001", "limit=x"} {
+		require.Equal(t, http.StatusBadRequest, h.call(http.MethodGet, "/v1/templates?"+query, h.token("alice"), nil).status, query)
+	}
+}
+
+// FP5: a task names its steps in the words of its own version, also when the template is gone.
+func TestGetTask_SeveralSteps_EachHasLabelAndStatus(t *testing.T) { // T17, G7
+	t.Parallel()
+	h := newHarness(t)
+	alice := h.token("alice")
+	require.Equal(t, http.StatusOK, h.put("triage", doc{"files": files("one")}).status)
+	upload := h.upload("alice", "photo.png", pngOf(t, 8, 4)).json(t)["assetId"]
+	submitted := h.call(http.MethodPost, "/v1/tasks", alice, doc{"serviceId": "svc", "template": "triage", "variables": doc{"screenshot": doc{"assetId": upload}}})
+	require.Equal(t, http.StatusAccepted, submitted.status, string(submitted.body))
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/templates/triage", h.token("olga", "operator"), nil).status)
+	steps := h.call(http.MethodGet, "/v1/tasks/"+submitted.json(t)["taskId"].(string), alice, nil).json(t)["steps"].([]any)
+	require.Len(t, steps, 2)
+	read, facts := steps[0].(doc), steps[1].(doc)
+	require.Equal(t, []any{"read", "READ_PENDING", "current"}, []any{read["name"], read["status"], read["state"]})
+	require.Equal(t, []any{"facts", "FACTS_PENDING", "waiting", doc{"en": "Find the facts", "zh": "找出事实"}},
+		[]any{facts["name"], facts["status"], facts["state"], facts["label"]})
+	listed := h.call(http.MethodGet, "/v1/tasks", alice, nil).json(t)["tasks"].([]any)[0].(doc)["steps"].([]any)[1].(doc)
+	require.Equal(t, "FACTS_PENDING", listed["status"])
+	require.NotContains(t, listed, "label")
 }

@@ -106,6 +106,9 @@ type TaskStep struct {
 	Queue berth.Queue    `json:"queue"`
 	Model string         `json:"model"`
 	State string         `json:"state" enum:"waiting,current,done,failed,cancelled"`
+	// Status is one of those of the task.
+	Status berth.TaskStatus `json:"status" doc:"Status of the task while the step waits and runs"`
+	Label  Labels           `json:"label,omitempty" doc:"By language, as the task's version of the template has it; lists leave it out, and it is absent where the version cannot be read"`
 	// OutputAssetID and Provider are known once the step is recorded; lists leave them out.
 	OutputAssetID string `json:"outputAssetId,omitempty" doc:"Asset that the step stored, see /v1/assets/{id}; absent once it is erased"`
 	Provider      string `json:"provider,omitempty" doc:"Provider that answered"`

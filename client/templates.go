@@ -28,6 +28,19 @@ type Template struct {
 	Steps     []TemplateStep     `json:"steps" doc:"The model calls in their order; the last one's output is the result"`
 	Stages    []TemplateStage    `json:"stages" doc:"The parts of the last step's stream, in their order"`
 	Items     []TemplateItem     `json:"items" doc:"The kinds of objects within the last step's stream"`
+
+	Source   string       `json:"source" enum:"builtin,directory,api" doc:"Where the version comes from"`
+	Replaces []string     `json:"replaces,omitempty" enum:"builtin,directory" doc:"Other sources of this process that have a template of this name, which is not used"`
+	Unserved []berth.Tier `json:"unserved,omitempty" doc:"Tiers in which the routing file of this process names no model for a step: their tasks are refused"`
+
+	DeletedAt time.Time `json:"deletedAt,omitzero" doc:"Only of deleted templates: since when new tasks are refused"`
+	DeletedBy string    `json:"deletedBy,omitempty" doc:"The operator; absent where the files were removed from a directory"`
+}
+
+// TemplateQuery selects templates. The zero value selects all that new tasks can use.
+type TemplateQuery struct {
+	Source  string // builtin, directory or api; empty for all
+	Deleted bool   // those that were deleted, for operators
 }
 
 // TemplateVariable is one input of a template.
@@ -74,8 +87,10 @@ type TemplateState struct {
 	State   string         `json:"state" enum:"active,deleted,unreadable" doc:"deleted: new tasks are refused, accepted ones keep their version. unreadable: the version was stored by another release of berth"`
 	Source  string         `json:"source" enum:"builtin,directory,api" doc:"Where the active version comes from"`
 
+	Replaces []string `json:"replaces,omitempty" enum:"builtin,directory" doc:"Other sources of this process that have a template of this name, which is not used"`
+
 	ChangedAt time.Time `json:"changedAt" doc:"When the version became active, or the template was deleted"`
-	ChangedBy string    `json:"changedBy,omitempty" doc:"The operator; absent for a process that found the version in its binary or directory"`
+	ChangedBy string    `json:"changedBy,omitempty" doc:"The operator; absent for a process that found the version in its binary or directory, or found its files removed"`
 	Template  *Template `json:"template,omitempty" doc:"What users see of the active version; absent unless it is readable"`
 	Warnings  []string  `json:"warnings,omitempty" doc:"What the routing file of this process lacks for it"`
 }
@@ -105,7 +120,7 @@ type AppliedTemplate struct {
 	Created   bool           `json:"created" doc:"The version was not known before"`
 	Activated bool           `json:"activated" doc:"New tasks use the version"`
 	Template  Template       `json:"template" doc:"What users see of it"`
-	Warnings  []string       `json:"warnings,omitempty" doc:"What the routing file of this process lacks for it"`
+	Warnings  []string       `json:"warnings,omitempty" doc:"What the routing file of this process lacks for it, and which version of another source it replaces"`
 }
 
 // TemplateInput is the body of POST /v1/templates/{name}/render. A variable is a string or an AssetVariable.
@@ -143,9 +158,20 @@ type RenderedPart struct {
 	Image string `json:"image,omitempty" doc:"The variable whose image the model gets here"`
 }
 
-// Templates returns the templates of new tasks by name.
-func (c *Client) Templates(ctx context.Context) ([]Template, error) {
-	out, err := fetch[struct{ Templates []Template }](ctx, c, http.MethodGet, "/v1/templates", nil)
+// Templates returns templates by name.
+func (c *Client) Templates(ctx context.Context, t TemplateQuery) ([]Template, error) {
+	q := url.Values{}
+	if t.Source != "" {
+		q.Set("source", t.Source)
+	}
+	if t.Deleted {
+		q.Set("deleted", "true")
+	}
+	path := "/v1/templates"
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	out, err := fetch[struct{ Templates []Template }](ctx, c, http.MethodGet, path, nil)
 	return out.Templates, err
 }
 
@@ -179,7 +205,8 @@ func (c *Client) RenderTemplate(ctx context.Context, name berth.Template, in Tem
 	return fetch[RenderedTemplate](ctx, c, http.MethodPost, templatePath(name)+"/render", in)
 }
 
-// DeleteTemplate makes new tasks of a template refused. Accepted ones keep their version.
+// DeleteTemplate makes new tasks of a template refused. Accepted ones keep their version. For a template that is already deleted the error is a
+// Problem with berth.CodeConflict.
 func (c *Client) DeleteTemplate(ctx context.Context, name berth.Template) error {
 	return c.call(ctx, http.MethodDelete, templatePath(name), nil, nil, nil)
 }

@@ -15,10 +15,18 @@ import (
 // announce prints the addresses of the running parts and writes them to ready.json.
 func announce(out io.Writer, o *options, boot time.Duration) error {
 	parts := slices.DeleteFunc(partNames(), func(p string) bool { return !o.runs(p) })
-	r := devserver.Ready{PID: os.Getpid(), Parts: parts, BootMs: boot.Milliseconds(), Database: string(o.Database.URL)}
+	r := devserver.Ready{
+		PID: os.Getpid(), Parts: parts, BootMs: boot.Milliseconds(), Database: string(o.Database.URL),
+		TemplatesDir: o.Model.TemplatesDir, RoutingFile: o.Model.RoutingFile,
+	}
 	if file, ok := strings.CutPrefix(r.Database, "sqlite:"); ok {
 		if absolute, err := filepath.Abs(file); err == nil { // commands in other directories read it
 			r.Database = "sqlite:" + absolute
+		}
+	}
+	for _, at := range []*string{&r.TemplatesDir, &r.RoutingFile} {
+		if absolute, err := filepath.Abs(*at); err == nil && *at != "" {
+			*at = absolute
 		}
 	}
 	fields := map[string]struct {

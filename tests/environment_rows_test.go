@@ -82,7 +82,7 @@ func environments(p place) []mistake {
 		works("a directory of templates that is empty", "BERTH_TEMPLATES_DIR="+p.directory("templates", 0o700)),
 		{
 			name: "a template of the directory has a mistake", env: []string{"BERTH_TEMPLATES_DIR=" + mistaken},
-			doctor: "reply.prompt:2: titel: unknown field: write title", process: "mistake in a template; its former version remains", user: "202",
+			doctor: "reply.prompt:2: titel: unknown field: write title", process: "mistake in a template; its files are not used", user: "202",
 		},
 
 		// Addresses.

@@ -96,7 +96,7 @@ func translated(t *testing.T, run temporalclient.WorkflowRun) string {
 	return out.Text
 }
 
-// startNode runs `berth node` for the pair en-es, or without a driver a simulated node.
+// startNode runs `berth node run` for the pair en-es, or without a driver a simulated node.
 func (f *fleetStack) startNode(id string, args ...string) *process {
 	f.tb.Helper()
 	return f.startNodeOf("translate", id, append([]string{"--capabilities", "translate:en-es"}, args...)...)

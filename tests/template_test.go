@@ -135,11 +135,11 @@ func TestTemplate_AppliedAndRolledBack_EveryProcessFollows(t *testing.T) {
 	s.settings = settings
 	t.Cleanup(second.kill)
 	there := client.New("http://"+other, s.token("olga", "operator", "user"))
-	s.eventually("the second API", func() bool { _, err := there.Templates(t.Context()); return err == nil })
+	s.eventually("the second API", func() bool { _, err := there.Templates(t.Context(), client.TemplateQuery{}); return err == nil })
 	op := s.operator()
 	follows := func(version string) {
 		s.eventually("version "+version[:12]+" in the other process", func() bool {
-			all, err := there.Templates(t.Context())
+			all, err := there.Templates(t.Context(), client.TemplateQuery{})
 			require.NoError(t, err)
 			for _, one := range all {
 				if one.Name == "report" {

@@ -16,7 +16,7 @@ import (
 	"berth/workflows"
 )
 
-// apertium runs `berth node` with the real translator; a job takes half a second more, so that some are running.
+// apertium runs `berth node run` with the real translator; a job takes half a second more, so that some are running.
 func (s *stack) apertium(id string) *process {
 	s.tb.Helper()
 	// The slots suffice for all segments of a test: a turn follows its node only as long as that is not full.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"berth"
@@ -96,7 +95,7 @@ func (c *accountEntries) Run(ctx context.Context, api *client.Client) error {
 	}); err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "TIME\tKIND\tAMOUNT\tTASK\tREASON")
 	for _, e := range entries {
 		fmt.Fprintf(w, "%s\t%s\t%+d\t%s\t%s\n", e.At.Format(time.DateTime), e.Kind, e.Amount, e.TaskID, named(e.Reason))

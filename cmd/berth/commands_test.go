@@ -69,6 +69,7 @@ func TestDoctor_DevelopmentServerRuns_ItsServersAreChecked(t *testing.T) { // FP
 	require.NoError(t, os.WriteFile(devserver.SecretFile(dir), []byte(secretText+"\n"), 0o600))
 	require.NoError(t, devserver.Ready{
 		PID: 123, HTTPAddr: "127.0.0.1:8081", TemporalAddr: "127.0.0.1:7234", RedisAddr: "127.0.0.1:6380", ModelAddr: "127.0.0.1:8091", Database: "sqlite:/x/berth.db",
+		TemplatesDir: "/x/templates", RoutingFile: "/x/models.yaml",
 	}.Write(dir))
 	parse := func(args ...string) *doctorCommand {
 		var cmd commands
@@ -85,6 +86,7 @@ func TestDoctor_DevelopmentServerRuns_ItsServersAreChecked(t *testing.T) { // FP
 	require.Equal(t, "127.0.0.1:7234", c.Temporal.Addr)
 	require.Equal(t, "sqlite:/x/berth.db", string(c.Database.URL))
 	require.Equal(t, "http://127.0.0.1:8091/v1", string(c.Model.LocalURL))
+	require.Equal(t, []string{"/x/templates", "/x/models.yaml"}, []string{c.Model.TemplatesDir, c.Model.RoutingFile})
 	require.Equal(t, secretText, c.Identity.Secret())
 	for _, set := range []string{"--redis-addr=redis:6379", "--temporal-addr=temporal:7233", "--database=postgres://h/d"} {
 		require.Empty(t, parse(set).development(), "servers that are set are checked")

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -70,12 +69,12 @@ type conferenceList struct {
 
 // Run prints the caller's conferences, or those of all users with a token of scope operator.
 func (c *conferenceList) Run(ctx context.Context, api *client.Client) error {
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	out := newTable(os.Stdout)
 	fmt.Fprintln(out, "NUMBER\tSTATUS\tUNIT\tEPOCH\tENDS\tTITLE")
 	n := 0
 	for one, err := range api.Conferences(ctx, c.Status, c.Unit) {
 		if err != nil {
-			return errors.Join(out.Flush(), err)
+			return out.fail(err)
 		}
 		if n++; n > c.Limit {
 			break

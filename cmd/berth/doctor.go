@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"berth/internal/devserver"
@@ -30,7 +29,7 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	redisconn.LogTo(slog.New(slog.DiscardHandler)) // the findings state what matters
 	findings := c.development()
 	findings = append(findings, doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)...)
-	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	for _, f := range findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, f.Subject, f.Text)
 		if f.Advice != "" {
@@ -50,7 +49,7 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// development sets the addresses and the secret of the development server that runs in DataDir, unless a server is set. It returns a
+// development sets the addresses, the files and the secret of the development server that runs in DataDir, unless a server is set. It returns a
 // finding then.
 func (c *doctorCommand) development() []doctor.Finding {
 	ready, err := devserver.Running(c.DataDir)
@@ -61,6 +60,8 @@ func (c *doctorCommand) development() []doctor.Finding {
 	c.Temporal.Addr = cmp.Or(ready.TemporalAddr, c.Temporal.Addr)
 	c.Database.URL = cmp.Or(secret.Address(ready.Database), c.Database.URL)
 	c.API.Addr = cmp.Or(ready.HTTPAddr, c.API.Addr)
+	c.Model.TemplatesDir = cmp.Or(c.Model.TemplatesDir, ready.TemplatesDir)
+	c.Model.RoutingFile = cmp.Or(c.Model.RoutingFile, ready.RoutingFile)
 	if ready.ModelAddr != "" {
 		c.Model.LocalURL = cmp.Or(c.Model.LocalURL, secret.Address("http://"+ready.ModelAddr+"/v1"))
 	}

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"berth"
@@ -60,12 +58,12 @@ type executionList struct {
 
 // Run prints the executions as a table.
 func (c *executionList) Run(ctx context.Context, api *client.Client) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "EXECUTION\tUSER\tEXECUTOR\tSTATUS\tNODE\tSTARTED")
 	n := 0
 	for e, err := range api.Executions(ctx, c.User, c.Status) {
 		if err != nil {
-			return errors.Join(w.Flush(), err)
+			return w.fail(err)
 		}
 		if n++; n > c.Limit {
 			break

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"berth"
@@ -33,7 +32,7 @@ func (c *modelList) Run(ctx context.Context, api *client.Client) error {
 }
 
 func printModels(models ...client.Model) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "MODEL\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
 	for _, m := range models {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause))

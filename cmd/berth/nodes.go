@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"berth"
@@ -33,11 +31,11 @@ type nodeList struct {
 
 // Run prints the nodes as a table.
 func (c *nodeList) Run(ctx context.Context, api *client.Client) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "NODE\tKIND\tSTATE\tIN USE\tSLOTS\tZONE\tORDERS\tCAPABILITIES")
 	for n, err := range api.Nodes(ctx, c.Kind, c.State, c.Pool) {
 		if err != nil {
-			return errors.Join(w.Flush(), err)
+			return w.fail(err)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", n.ID, n.Kind, n.State, n.Leases, n.MaxConcurrentJobs, named(n.Zone),
 			nodeOrders(n.Cordoned, n.DrainUntil), strings.Join(n.Capabilities, ","))

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"berth"
 	"berth/client"
@@ -41,11 +39,11 @@ type poolList struct {
 
 // Run prints the pools as a table.
 func (c *poolList) Run(ctx context.Context, api *client.Client) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "POOL\tDEFINED\tNODES\tFREE\tSTRATEGY\tCAPABILITIES")
 	for p, err := range api.Pools(ctx) {
 		if err != nil {
-			return errors.Join(w.Flush(), err)
+			return w.fail(err)
 		}
 		free := 0
 		if p.Counts != nil {

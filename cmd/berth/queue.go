@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"text/tabwriter"
 
 	"berth/client"
 	"berth/internal/agent"
@@ -24,7 +23,7 @@ func (c *queueList) Run(ctx context.Context, api *client.Client) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "QUEUE\tWEIGHT\tMODEL\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
 	for _, q := range queues {
 		for _, m := range q.Models {

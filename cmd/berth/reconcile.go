@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"berth"
@@ -97,7 +96,7 @@ func printPass(p berth.ReconcilePass) {
 }
 
 func printReconciliation(state client.Reconciliation) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "RULE\tFINDS\tREPAIR")
 	for _, r := range state.Rules {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", r.Rule, r.Finds, r.Repairs)

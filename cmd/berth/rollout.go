@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"berth/internal/app"
@@ -106,7 +105,7 @@ func (c *rolloutStatus) Run(ctx context.Context) error {
 
 func printRollout(out io.Writer, state starter.Rollout) error {
 	types := starter.PinnedWorkflows()
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintf(w, "VERSION\tSTATUS\t%s\tWORKERS\n", strings.ToUpper(strings.Join(types, "S\t")+"S"))
 	row := func(version, status string, runs map[string]int64, workers string) {
 		cells := []string{version, status}

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
-	"berth"
 	"berth/client"
 	"berth/internal/agent"
 	"berth/internal/catalog"
@@ -60,7 +58,7 @@ func (c *routingPrint) run(ctx context.Context, out io.Writer) error {
 }
 
 func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "TEMPLATE\tSTEP\tTIER\tQUEUE\tMODEL\tNAMED BY\tCREDITS")
 	var problems []string
 	for _, t := range list {
@@ -80,24 +78,16 @@ func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template)
 
 // activeTemplates reads the active versions of all templates of the server.
 func activeTemplates(ctx context.Context, api *client.Client) (list []*template.Template, err error) {
-	all, err := api.Templates(ctx)
+	all, err := api.Templates(ctx, client.TemplateQuery{})
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range namesOf(all) {
-		t, err := activeTemplate(ctx, api, name)
+	for _, one := range all {
+		t, _, err := storedTemplate(ctx, api, one.Name)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, t)
 	}
 	return list, nil
-}
-
-func namesOf(all []client.Template) []berth.Template {
-	names := make([]berth.Template, len(all))
-	for i, t := range all {
-		names[i] = t.Name
-	}
-	return names
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"berth"
@@ -98,7 +97,7 @@ func (c *taskSubmit) submission(ctx context.Context, api *client.Client) (sub cl
 
 // templateOf returns a template of the server.
 func templateOf(ctx context.Context, api *client.Client, name berth.Template) (client.Template, error) {
-	all, err := api.Templates(ctx)
+	all, err := api.Templates(ctx, client.TemplateQuery{})
 	if err != nil {
 		return client.Template{}, err
 	}
@@ -107,7 +106,7 @@ func templateOf(ctx context.Context, api *client.Client, name berth.Template) (c
 			return t, nil
 		}
 	}
-	return client.Template{}, setting.Wrong(fmt.Errorf("template %q not found: use one of %s", name, join(namesOf(all))))
+	return client.Template{}, setting.Wrong(fmt.Errorf("template %q not found: use one of %s", name, join(namesOf(all, func(t client.Template) berth.Template { return t.Name }))))
 }
 
 // setVariable sets a variable as --var states it, and uploads its file.
@@ -389,7 +388,7 @@ func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 }
 
 func printTasks(out io.Writer, tasks []client.Task) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "ACCEPTED\tTASK\tTEMPLATE\tTIER\tSTATUS\tERROR\tTITLE")
 	for _, t := range tasks {
 		code := berth.Code("")

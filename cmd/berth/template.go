@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,10 +13,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
+	"time"
 
 	"berth"
+	"berth/client"
 	"berth/internal/agent"
+	"berth/internal/ledger"
 	"berth/internal/setting"
 	"berth/internal/template"
 	"berth/templates"
@@ -41,20 +47,47 @@ type templateSource struct {
 
 func (s templateSource) tree() (template.Tree, error) {
 	if s.Dir == "" {
-		return template.Builtin(), nil
+		return builtin(), nil
 	}
 	return readTemplates(s.Dir)
 }
 
 // find returns a template. Mistakes of others do not matter.
 func (s templateSource) find(ctx context.Context, name berth.Template) (*template.Template, error) {
+	t, state, err := s.findWithState(ctx, name)
+	if state.State == stateDeleted {
+		fmt.Fprintln(os.Stderr, "berth: warning:", deletion(state))
+	}
+	return t, err
+}
+
+// findWithState returns a template, and its state on the server, if it is that of a server.
+func (s templateSource) findWithState(ctx context.Context, name berth.Template) (*template.Template, client.TemplateState, error) {
 	if s.Server {
 		api, err := s.API.ProvideClient()
 		if err != nil {
-			return nil, err
+			return nil, client.TemplateState{}, err
 		}
-		return activeTemplate(ctx, api, name)
+		return storedTemplate(ctx, api, name)
 	}
+	t, err := s.own(name)
+	return t, client.TemplateState{}, err
+}
+
+// stateDeleted is that of a template whose new tasks are refused.
+const stateDeleted = "deleted"
+
+// deletion says that a template was deleted, and how to restore it.
+func deletion(state client.TemplateState) string {
+	by := "with its files"
+	if state.ChangedBy != "" {
+		by = "by " + named(state.ChangedBy)
+	}
+	return fmt.Sprintf("deleted %s %s: new tasks are refused; berth template activate %s %.12s restores it",
+		state.ChangedAt.Local().Format(time.DateTime), by, state.Name, state.Version)
+}
+
+func (s templateSource) own(name berth.Template) (*template.Template, error) {
 	tree, err := s.tree()
 	if err != nil {
 		return nil, err
@@ -126,50 +159,98 @@ func readTemplates(at string) (template.Tree, error) {
 
 type templateList struct {
 	templateSource
+	Source  string `help:"List only templates of this source of the server: builtin, directory or api."`
+	Deleted bool   `help:"List the deleted templates of the server, with the version that 'berth template activate' restores."`
 }
 
 // Run prints the templates as a table.
 func (c *templateList) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
 
 func (c *templateList) run(ctx context.Context, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION")
-	row := func(name berth.Template, title string, mode berth.Mode, credits int64, locales []berth.Locale, steps []string, version string) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\n", name, named(title), mode, credits, join(locales), strings.Join(steps, ","), version)
-	}
 	if c.Server {
-		api, err := c.API.ProvideClient()
-		if err != nil {
-			return err
-		}
-		all, err := api.Templates(ctx)
-		if err != nil {
-			return err
-		}
-		for _, t := range all {
-			var steps []string
-			for _, s := range t.Steps {
-				steps = append(steps, string(s.ID))
-			}
-			row(t.Name, template.Text(t.Title).In(berth.LocaleEN), t.Mode, t.Credits, t.Locales, steps, t.Version)
-		}
-		return w.Flush()
+		return c.stored(ctx, out)
+	}
+	if c.Source != "" || c.Deleted {
+		return setting.Wrong(errors.New("--source and --deleted are of the templates of the server: add --server"))
 	}
 	tree, err := c.tree()
 	if err != nil {
 		return err
 	}
+	w := newTable(out)
+	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION\tSOURCE")
 	for _, t := range tree.Templates {
-		var steps []string
-		for _, s := range t.Steps {
-			steps = append(steps, s.ID)
-		}
-		row(t.Name, t.Title.In(berth.LocaleEN), t.Mode(), t.Credits, t.Locales, steps, t.Version)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\n", t.Name, named(t.Title.In(berth.LocaleEN)), t.Mode(), t.Credits, join(t.Locales),
+			join(namesOf(t.Steps, func(s template.Step) string { return s.ID })), t.Version, c.ownSource(t))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	return reportMistakes(out, tree.Mistakes)
+}
+
+var builtin = sync.OnceValue(template.Builtin)
+
+// ownSource is where a template is that was not read from a server.
+func (s templateSource) ownSource(t *template.Template) string {
+	if s.Dir == "" {
+		return string(ledger.TemplateBuiltIn)
+	}
+	i := slices.IndexFunc(builtin().Templates, func(b *template.Template) bool { return b.Name == t.Name && b.Version != t.Version })
+	if i < 0 {
+		return string(ledger.TemplateDirectory)
+	}
+	return sourceOf(string(ledger.TemplateDirectory), []string{string(ledger.TemplateBuiltIn)})
+}
+
+// sourceOf says where a version comes from, and which other ones it replaces.
+func sourceOf(source string, replaces []string) string {
+	if len(replaces) == 0 {
+		return source
+	}
+	return source + ", replaces " + strings.Join(replaces, " and ")
+}
+
+// stored lists the templates of the server.
+func (c *templateList) stored(ctx context.Context, out io.Writer) error {
+	api, err := c.API.ProvideClient()
+	if err != nil {
+		return err
+	}
+	all, err := api.Templates(ctx, client.TemplateQuery{Source: c.Source, Deleted: c.Deleted})
+	if err != nil {
+		return err
+	}
+	w := newTable(out)
+	title := func(t client.Template) string { return named(template.Text(t.Title).In(berth.LocaleEN)) }
+	if c.Deleted {
+		fmt.Fprintln(w, "TEMPLATE\tTITLE\tVERSION\tSOURCE\tDELETED\tBY")
+		for _, t := range all {
+			fmt.Fprintf(w, "%s\t%s\t%.12s\t%s\t%s\t%s\n", t.Name, title(t), t.Version, t.Source, t.DeletedAt.Local().Format(time.DateTime), named(changedBy(t.DeletedBy)))
+		}
+		return w.Flush()
+	}
+	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION\tSTATE\tSOURCE")
+	for _, t := range all {
+		state := "active"
+		if len(t.Unserved) > 0 {
+			state = "no model: " + join(t.Unserved)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\t%s\n", t.Name, title(t), t.Mode, t.Credits, join(t.Locales),
+			join(namesOf(t.Steps, func(s client.TemplateStep) berth.StepName { return s.ID })), t.Version, state, sourceOf(t.Source, t.Replaces))
+	}
+	return w.Flush()
+}
+
+// changedBy is who changed a template.
+func changedBy(operator string) string { return cmp.Or(operator, "(files removed)") }
+
+func namesOf[T any, N ~string](all []T, name func(T) N) []N {
+	names := make([]N, len(all))
+	for i, one := range all {
+		names[i] = name(one)
+	}
+	return names
 }
 
 // reportMistakes prints mistakes, and returns an error if there are any.
@@ -206,11 +287,14 @@ type templateShow struct {
 func (c *templateShow) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
 
 func (c *templateShow) run(ctx context.Context, out io.Writer) error {
-	t, err := c.find(ctx, c.Name)
+	t, state, err := c.findWithState(ctx, c.Name)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
+		if state.State == stateDeleted {
+			fmt.Fprintln(os.Stderr, "berth: warning:", deletion(state))
+		}
 		return writeJSON(out, t)
 	}
 	fmt.Fprintf(out, "%s: %s\n", t.Name, named(t.Title.In(berth.LocaleEN)))
@@ -218,7 +302,18 @@ func (c *templateShow) run(ctx context.Context, out io.Writer) error {
 		fmt.Fprintln(out, named(s))
 	}
 	fmt.Fprintf(out, "version %.12s, %s, languages %s\n", t.Version, count(int(t.Credits), "credit"), join(t.Locales))
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	source := c.ownSource(t)
+	if c.Server {
+		source = sourceOf(state.Source, state.Replaces)
+	}
+	fmt.Fprintf(out, "source %s\n", source)
+	if state.State == stateDeleted {
+		fmt.Fprintln(out, deletion(state))
+	}
+	for _, text := range state.Warnings {
+		fmt.Fprintln(out, "warning:", inLine(text))
+	}
+	w := newTable(out)
 	if len(t.Variables) > 0 {
 		fmt.Fprintln(w, "\nVARIABLE\tKIND\tGIVEN\tLABEL")
 	}

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"berth"
@@ -59,13 +57,13 @@ func (c *templateApply) run(ctx context.Context, api *client.Client, out io.Writ
 			return err
 		}
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "TEMPLATE\tVERSION\tRESULT")
 	var warnings []string
 	for _, t := range all {
 		applied, err := put(t, c.DryRun)
 		if err != nil {
-			return errors.Join(w.Flush(), err)
+			return w.fail(err)
 		}
 		fmt.Fprintf(w, "%s\t%.12s\t%s\n", applied.Name, applied.Version, c.result(applied))
 		warnings = append(warnings, applied.Warnings...)
@@ -106,15 +104,22 @@ func (c *templateVersions) Run(ctx context.Context, api *client.Client) error {
 }
 
 func (c *templateVersions) run(ctx context.Context, api *client.Client, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "VERSION\tSTATE\tCREATED\tSOURCE\tBY")
+	now, err := api.Template(ctx, c.Name)
+	if err != nil {
+		return templateError(c.Name, err)
+	}
 	for v, err := range api.TemplateVersions(ctx, c.Name) {
 		if err != nil {
-			return errors.Join(w.Flush(), err)
+			return w.fail(err)
 		}
 		state := "stored"
-		if v.Active {
+		switch {
+		case v.Active:
 			state = "active"
+		case now.State == stateDeleted && v.Version == now.Version:
+			state = stateDeleted
 		}
 		fmt.Fprintf(w, "%.12s\t%s\t%s\t%s\t%s\n", v.Version, state, v.CreatedAt.Local().Format(time.DateTime), v.Source, named(v.CreatedBy))
 	}
@@ -153,7 +158,7 @@ func (c *templateActivate) version(ctx context.Context, api *client.Client) (fou
 	for v, err := range api.TemplateVersions(ctx, c.Name) {
 		switch {
 		case err != nil:
-			return "", err
+			return "", templateError(c.Name, err)
 		case !strings.HasPrefix(v.Version, c.Version):
 		case found != "":
 			return "", setting.Wrong(fmt.Errorf("several versions of %s begin with %s: write more of it", c.Name, c.Version))
@@ -174,22 +179,46 @@ type templateDelete struct {
 
 // Run deletes the template.
 func (c *templateDelete) Run(ctx context.Context, api *client.Client) error {
-	return api.DeleteTemplate(ctx, c.Name)
+	return c.run(ctx, api, os.Stdout)
 }
 
-// activeTemplate reads the active version of a template of the server.
-func activeTemplate(ctx context.Context, api *client.Client, name berth.Template) (*template.Template, error) {
+func (c *templateDelete) run(ctx context.Context, api *client.Client, out io.Writer) error {
+	if err := api.DeleteTemplate(ctx, c.Name); err != nil {
+		return templateError(c.Name, err)
+	}
+	state, err := api.Template(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: %s\n", c.Name, deletion(state))
+	return nil
+}
+
+// templateError explains an error of a call about a template. A name that the server does not have, or whose template is deleted already, is a
+// wrong argument.
+func templateError(name berth.Template, err error) error {
+	switch problemCode(err) {
+	case berth.CodeNotFound:
+		return setting.Wrong(fmt.Errorf("the server has no template %s: 'berth template list --server' lists those that it has", name))
+	case berth.CodeConflict:
+		return setting.Wrong(err)
+	}
+	return err
+}
+
+// storedTemplate reads the active version of a template of the server, or the last one of a deleted template.
+func storedTemplate(ctx context.Context, api *client.Client, name berth.Template) (*template.Template, client.TemplateState, error) {
 	state, err := api.Template(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, state, templateError(name, err)
 	}
 	v, err := api.TemplateVersion(ctx, name, state.Version)
 	if err != nil {
-		return nil, err
+		return nil, state, err
 	}
 	t, err := template.Load(name, v.Files)
 	if err != nil {
-		return nil, fmt.Errorf("the template %s of the server was stored by another release of berth:\n%w", name, err)
+		return nil, state, fmt.Errorf("the template %s of the server was stored by another release of berth:\n%w", name, err)
 	}
-	return t, nil
+	return t, state, nil
 }

@@ -2,9 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"image"
 	"image/png"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +18,8 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
+	"berth/client"
+	"berth/internal/agent"
 	"berth/internal/template"
 )
 
@@ -38,10 +45,23 @@ func templateRun(t *testing.T, args ...string) (string, error) {
 		err = cmd.Template.Render.run(t.Context(), &out)
 	case "export":
 		err = cmd.Template.Export.run(t.Context(), &out)
+	case "versions":
+		err = withAPI(t, cmd.Template.Versions.Server, &out, cmd.Template.Versions.run)
+	case "activate":
+		err = withAPI(t, cmd.Template.Activate.Server, &out, cmd.Template.Activate.run)
+	case "delete":
+		err = withAPI(t, cmd.Template.Delete.Server, &out, cmd.Template.Delete.run)
 	default:
 		t.Fatal(parsed.Command())
 	}
 	return out.String(), err
+}
+
+func withAPI(t *testing.T, s agent.Server, out io.Writer, run func(context.Context, *client.Client, io.Writer) error) error {
+	t.Helper()
+	api, err := s.ProvideClient()
+	require.NoError(t, err)
+	return run(t.Context(), api, out)
 }
 
 func write(t *testing.T, dir, name, text string) string {
@@ -186,4 +206,91 @@ func TestTemplateListShow_BuiltIn_StateWhatATaskNeeds(t *testing.T) { // G8
 	out, err = templateRun(t, "list", "--dir", dir)
 	require.EqualError(t, err, "1 mistake in 1 file")
 	require.Contains(t, out, "haiku ")
+}
+
+// G8: what operators see of the templates of a server, also of one that was deleted or never existed.
+func TestTemplateCommands_ActiveDeletedUnknown_EachIsSaid(t *testing.T) {
+	t.Parallel()
+	const version = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	deletions := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse := func(status int, code, detail string) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"status":%d,"code":%q,"detail":%q}`, status, code, detail)
+		}
+		state := func(name, state, rest string) {
+			fmt.Fprintf(w, `{"name":%q,"version":%q,"state":%q,"source":"directory","replaces":["builtin"],"changedAt":"2026-11-27T10:00:00Z"%s}`, name, version, state, rest)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		switch r.Method + " " + r.URL.RequestURI() {
+		case "GET /v1/templates":
+			fmt.Fprintf(w, `{"templates":[{"name":"haiku","version":%q,"title":{"en":"Evil\u202e\u001b]0;x\n工单"},"mode":"stream","source":"directory","replaces":["builtin"]},`+
+				`{"name":"poem","version":%q,"title":{"en":"P"},"mode":"stream","source":"builtin","unserved":["paid","free"]}]}`, version, version)
+		case "GET /v1/templates?source=api":
+			fmt.Fprint(w, `{"templates":[]}`)
+		case "GET /v1/templates?deleted=true":
+			fmt.Fprintf(w, `{"templates":[{"name":"old","version":%q,"title":{"en":"Old"},"source":"api","deletedAt":"2026-11-27T10:00:00Z","deletedBy":"olga"},`+
+				`{"name":"gone","version":%q,"title":{"en":"Gone"},"source":"directory","deletedAt":"2026-11-27T10:00:00Z"}]}`, version, version)
+		case "GET /v1/templates/haiku":
+			state("haiku", "active", `,"warnings":["no model\u001b[2J gpt-9"]`)
+		case "GET /v1/templates/old":
+			state("old", "deleted", `,"changedBy":"olga"`)
+		case "GET /v1/templates/haiku/versions/" + version, "GET /v1/templates/old/versions/" + version:
+			name := strings.Split(r.URL.Path, "/")[3]
+			_ = json.NewEncoder(w).Encode(client.TemplateVersion{Files: map[string]string{name + ".prompt": strings.Replace(haiku, "{{>rules}}", "", 1)}})
+		case "GET /v1/templates/old/versions?":
+			fmt.Fprintf(w, `{"versions":[{"version":%q,"source":"api","createdAt":"2026-11-27T09:00:00Z"}]}`, version)
+		case "DELETE /v1/templates/old":
+			if deletions++; deletions > 1 {
+				refuse(409, "conflict", "template old is already deleted, by olga; activate a version to restore it")
+				return
+			}
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			refuse(404, "not_found", "template nope not found")
+		}
+	}))
+	defer srv.Close()
+	short := version[:12]
+	for _, c := range []struct {
+		args    []string
+		want    []string
+		refused string
+	}{
+		{[]string{"list", "--server"}, []string{"Evil]0;x 工单", "haiku ", short + "  active", "directory, replaces builtin", "no model: paid,free  builtin"}, ""},
+		{[]string{"list", "--server", "--source", "api"}, []string{"TEMPLATE"}, ""},
+		{[]string{"list", "--server", "--deleted"}, []string{"old ", short, "olga", "(files removed)"}, ""},
+		{[]string{"list", "--deleted"}, nil, "add --server"},
+		{[]string{"show", "haiku", "--server"}, []string{"source directory, replaces builtin\n", "warning: no model[2J gpt-9\n", "topic"}, ""},
+		{[]string{"show", "old", "--server"}, []string{"deleted 2026-11-27", " by olga: new tasks are refused; berth template activate old " + short + " restores it\n"}, ""},
+		{[]string{"show", "nope", "--server"}, nil, "the server has no template nope: "},
+		{[]string{"versions", "old"}, []string{short + "  deleted"}, ""},
+		{[]string{"versions", "nope"}, nil, "the server has no template nope: "},
+		{[]string{"delete", "old"}, []string{"old: deleted ", " by olga: ", "restores it"}, ""},
+		{[]string{"delete", "old"}, nil, "already deleted, by olga"},
+		{[]string{"activate", "nope", "0123"}, nil, "the server has no template nope: "},
+		{[]string{"activate", "old", "ffff"}, nil, "has no version that begins with ffff"},
+		{[]string{"delete", "nope"}, nil, "the server has no template nope: "},
+	} {
+		args := append([]string{}, c.args...)
+		out, err := templateRun(t, append(args, "--url", srv.URL, "--token", "t")...)
+		for _, want := range c.want {
+			require.Contains(t, out, want, c.args)
+		}
+		require.NotContains(t, out, "\x1b", c.args)
+		require.NotContains(t, out, "\u202e", c.args)
+		if c.refused == "" {
+			require.NoError(t, err, c.args)
+			continue
+		}
+		require.ErrorContains(t, err, c.refused, c.args)
+		require.Equal(t, statusWrong, statusOf(err), c.args)
+		require.Empty(t, out, c.args)
+	}
+	dir := t.TempDir()
+	write(t, dir, "translate.prompt", "---\ntitle: T\nmodels: m\n---\nHello.")
+	out, err := templateRun(t, "list", "--dir", dir)
+	require.NoError(t, err)
+	require.Contains(t, out, "directory, replaces builtin\n")
 }

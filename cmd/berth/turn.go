@@ -149,7 +149,7 @@ func (t *conversation) send(ctx context.Context, text string) error {
 		if p, ok := errors.AsType[*client.Problem](err); ok && p.RetryAfter > 0 && p.Code != berth.CodeRateLimited {
 			again := time.Duration(p.RetryAfter) * time.Second
 			if waited += again; waited > t.wait {
-				return fmt.Errorf("no node accepted segment %d within %s (--wait): %w; start a node for these languages (`berth node`)",
+				return fmt.Errorf("no node accepted segment %d within %s (--wait): %w; start a node for these languages (`berth node run`)",
 					t.index, t.wait, err)
 			}
 			fmt.Fprintf(t.info, "· %s; retrying in %d s\n", p.Detail, p.RetryAfter)

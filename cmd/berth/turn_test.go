@@ -45,7 +45,7 @@ func TestTurn_NoNodeAcceptsSegment_EndsWithReasonAndAdvice(t *testing.T) {
 	talk := conversation{api: api, session: "s", wait: time.Second, out: io.Discard, info: &info, begun: make(chan string, 1)}
 	err := talk.run(t.Context(), strings.NewReader("hello\n")) // the input ends after the first segment
 	require.ErrorContains(t, err, "no node accepted segment 0 within 1s (--wait): no node for en:es")
-	require.ErrorContains(t, err, "`berth node`")
+	require.ErrorContains(t, err, "`berth node run`")
 	require.EqualValues(t, 2, sent.Load(), "one attempt and one retry within the limit")
 	require.Contains(t, info.String(), "no node for en:es; retrying in 1 s")
 }

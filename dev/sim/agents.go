@@ -14,7 +14,7 @@ import (
 	"berth/internal/unit"
 )
 
-// nodeCommand is `berth node` with a simulated driver.
+// nodeCommand is `berth node run` with a simulated driver.
 type nodeCommand struct {
 	agent.Node `embed:""`
 	Delay      time.Duration `help:"Work on each job for this time."`

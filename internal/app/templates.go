@@ -60,17 +60,36 @@ func (t *templates) run(ctx context.Context, changed func()) error {
 	return g.Wait()
 }
 
-// warn logs once what the routing file lacks for the templates of new tasks. It is for one goroutine.
+// warn logs once what the routing file lacks for the templates of new tasks: a line for those of the program, which many installations do not
+// use, and one for the others. It is for one goroutine.
 func (t *templates) warn(ctx context.Context, c *llm.Catalog, logger *slog.Logger) {
 	list := t.List()
-	problems := c.UnusedRoutes(list)
+	var builtin, own []string
 	for _, one := range list {
-		problems = append(problems, c.Lacks(one)...)
-	}
-	for _, text := range problems {
-		if !t.warned[text] {
-			t.warned[text] = true
-			logger.WarnContext(ctx, "routing incomplete", "problem", text)
+		lacks := c.Lacks(one)
+		if state, err := t.State(one.Name); err == nil && state.Source == ledger.TemplateBuiltIn {
+			builtin = append(builtin, lacks...)
+		} else {
+			own = append(own, lacks...)
 		}
 	}
+	const advice = "berth routing print --server prints the model of each step; berth template list --server those that have none"
+	if n := t.unwarned(builtin); n > 0 {
+		logger.InfoContext(ctx, "routing file without the models of templates of the program", "steps", n, "first", builtin[0], "advice", advice)
+	}
+	own = append(c.UnusedRoutes(list), own...)
+	if n := t.unwarned(own); n > 0 {
+		logger.WarnContext(ctx, "routing incomplete", "problems", n, "first", own[0], "advice", advice)
+	}
+}
+
+// unwarned returns how many problems there are if one of them is new, else 0.
+func (t *templates) unwarned(problems []string) int {
+	added := 0
+	for _, text := range problems {
+		if !t.warned[text] {
+			t.warned[text], added = true, len(problems)
+		}
+	}
+	return added
 }

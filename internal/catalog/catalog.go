@@ -29,7 +29,8 @@ const (
 
 // store is what a catalog needs of *ledger.Ledger, which documents the methods.
 type store interface {
-	OfferTemplates(ctx context.Context, versions []ledger.TemplateVersion, changed bool) (added int, err error)
+	OfferTemplates(ctx context.Context, versions []ledger.TemplateVersion, changed bool) ([]ledger.OfferedTemplate, error)
+	WithdrawTemplate(ctx context.Context, name berth.Template, version, builtin string) (state ledger.TemplateState, withdrawn bool, err error)
 	TemplateChanges(ctx context.Context) (int64, error)
 	Templates(ctx context.Context) ([]ledger.TemplateState, error)
 	TemplateVersion(ctx context.Context, name berth.Template, version string) (ledger.TemplateVersion, error)
@@ -43,6 +44,7 @@ type Catalog struct {
 
 	current atomic.Pointer[snapshot]
 	kept    atomic.Pointer[map[key]*template.Template]
+	own     atomic.Pointer[ownVersions]
 	loading singleflight.Group
 }
 
@@ -58,6 +60,18 @@ type snapshot struct {
 	list    []*template.Template
 }
 
+// Revision identifies what a catalog knows: after a change it differs.
+type Revision struct {
+	current *snapshot
+	own     *ownVersions
+}
+
+// Listed is a template with its state.
+type Listed struct {
+	State    ledger.TemplateState
+	Template *template.Template
+}
+
 type entry struct {
 	ledger.TemplateState
 	template *template.Template // nil if this release cannot read it
@@ -68,21 +82,8 @@ func New(l *ledger.Ledger, log *slog.Logger) *Catalog {
 	c := &Catalog{ledger: l, log: log}
 	c.current.Store(&snapshot{changes: -1})
 	c.kept.Store(&map[key]*template.Template{})
+	c.own.Store(&ownVersions{})
 	return c
-}
-
-// Offer stores templates that this process has, see ledger.OfferTemplates. They are known after Refresh.
-func (c *Catalog) Offer(ctx context.Context, source ledger.TemplateSource, templates []*template.Template, changed bool) error {
-	versions := make([]ledger.TemplateVersion, len(templates))
-	for i, t := range templates {
-		versions[i] = ledger.TemplateVersion{Template: t.Name, Version: t.Version, Files: t.Files(), Source: source}
-	}
-	c.keep(templates...)
-	added, err := c.ledger.OfferTemplates(ctx, versions, changed)
-	if added > 0 {
-		c.log.InfoContext(ctx, "templates added", "source", source, "count", added)
-	}
-	return err
 }
 
 // Run follows the changes of all processes until ctx ends, and calls changed after each.
@@ -170,6 +171,19 @@ func (c *Catalog) Used(ctx context.Context) ([]*template.Template, error) {
 
 // List returns the templates of new tasks, by name.
 func (c *Catalog) List() []*template.Template { return c.current.Load().list }
+
+// Listed returns the templates of new tasks, or those that were deleted, as far as this release can read them.
+func (c *Catalog) Listed(deleted bool) (list []Listed) {
+	for _, e := range c.current.Load().entries {
+		if e.template != nil && e.Deleted == deleted {
+			list = append(list, Listed{e.TemplateState, e.template})
+		}
+	}
+	return list
+}
+
+// Revision returns the revision of what Listed and Replaces return.
+func (c *Catalog) Revision() Revision { return Revision{c.current.Load(), c.own.Load()} }
 
 // Template returns the template of new tasks; its error has berth.CodeInvalid for one that does not exist.
 func (c *Catalog) Template(name berth.Template) (*template.Template, error) {

@@ -78,7 +78,16 @@ type Directory struct {
 	catalog *Catalog
 	log     *slog.Logger
 	looked  uint64 // of the files as last offered
-	seen    map[berth.Template]string
+	started bool
+	seen    map[berth.Template]seen
+	// mistaken are the mistakes that were logged.
+	mistaken map[template.Mistake]bool
+}
+
+// seen is what a directory had of a template.
+type seen struct {
+	file    string // in the directory
+	version string // the last one without mistakes, empty if there was none
 }
 
 // OfferDirectory offers the templates of a directory. Templates with mistakes are logged, and keep the version that they had.
@@ -116,32 +125,145 @@ func (d *Directory) offer(ctx context.Context, looked uint64) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range tree.Mistakes {
-		d.log.ErrorContext(ctx, "mistake in a template; its former version remains", "file", filepath.Join(d.path, m.File), "line", m.Line, "field", m.Field, "mistake", m.Message)
+	now, paths := map[berth.Template]seen{}, map[berth.Template]string{}
+	for name, file := range tree.Paths {
+		paths[name] = filepath.Join(d.path, file)
+		now[name] = seen{file, d.seen[name].version} // that of one with mistakes remains
 	}
-	first, seen := d.seen == nil, map[berth.Template]string{}
 	var changed []*template.Template
 	for _, t := range tree.Templates {
-		seen[t.Name] = t.Version
-		if d.seen[t.Name] != t.Version {
+		if now[t.Name].version != t.Version {
 			changed = append(changed, t)
 		}
+		now[t.Name] = seen{now[t.Name].file, t.Version}
 	}
-	if err := d.catalog.Offer(ctx, ledger.TemplateDirectory, changed, !first); err != nil {
+	if err := d.catalog.offer(ctx, ledger.TemplateDirectory, changed, d.started, paths); err != nil {
 		return err
 	}
-	d.looked, d.seen = looked, seen
+	if err := d.withdraw(ctx, now); err != nil {
+		return err
+	}
+	started := d.started
+	d.looked, d.seen, d.started = looked, now, true
 	if err := d.catalog.Refresh(ctx); err != nil {
 		return err
 	}
+	d.logMistakes(ctx, tree)
 	for _, t := range changed {
 		if state, err := d.catalog.State(t.Name); err == nil && (state.Version != t.Version || state.Deleted) {
 			d.log.WarnContext(ctx, "template of the directory not used: another version was activated, or it was deleted",
-				"template", t.Name, "version", t.Version, "active", state.Version, "deleted", state.Deleted, "by", state.ChangedBy)
+				"template", t.Name, "version", t.Version, "file", paths[t.Name], "active", state.Version, "activeSource", state.Source,
+				"deleted", state.Deleted, "by", state.ChangedBy)
+		}
+	}
+	if !started {
+		d.logAbsent(ctx)
+	}
+	return nil
+}
+
+// withdraw deletes the templates whose files were removed. Those whose files only cannot be read stay in now.
+func (d *Directory) withdraw(ctx context.Context, now map[berth.Template]seen) error {
+	for _, name := range slices.Sorted(maps.Keys(d.seen)) {
+		was := d.seen[name]
+		if _, ok := now[name]; ok {
+			continue
+		}
+		log := d.log.With("template", name, "version", was.version, "file", filepath.Join(d.path, was.file))
+		switch gone, err := d.gone(was.file); {
+		case err != nil:
+			return err
+		case !gone:
+			now[name] = was
+			log.WarnContext(ctx, "template of the directory cannot be read any more; its version remains")
+			continue
+		}
+		d.catalog.setOwn(ledger.TemplateDirectory, func(own map[berth.Template]string) { delete(own, name) })
+		if was.version == "" {
+			log.InfoContext(ctx, "files of a template with mistakes removed")
+			continue
+		}
+		state, withdrawn, err := d.catalog.ledger.WithdrawTemplate(ctx, name, was.version, d.catalog.ownVersion(ledger.TemplateBuiltIn, name))
+		switch {
+		case err != nil:
+			return err
+		case withdrawn && state.Deleted:
+			log.WarnContext(ctx, "template deleted with its files: new tasks are refused")
+		case withdrawn:
+			log.WarnContext(ctx, "template deleted with its files: that of the program is used again", "active", state.Version)
+		case state.Deleted && state.ChangedBy == "":
+			log.InfoContext(ctx, "template deleted with its files by another process")
+		case state.ChangedBy == "" && state.Version == d.catalog.ownVersion(ledger.TemplateBuiltIn, name):
+			log.InfoContext(ctx, "template deleted with its files by another process: that of the program is used again", "active", state.Version)
+		default:
+			log.InfoContext(ctx, "files of a template removed that was not in use", "active", state.Version, "deleted", state.Deleted, "by", state.ChangedBy)
 		}
 	}
 	return nil
 }
+
+// gone reports whether the files of a template were removed.
+func (d *Directory) gone(file string) (gone bool, err error) {
+	err = inDirectory(d.path, func(fsys fs.FS) error {
+		info, err := fs.Stat(fsys, file)
+		if err == nil && info.IsDir() {
+			_, err = fs.Stat(fsys, path.Join(file, "template.yaml"))
+		}
+		gone = errors.Is(err, fs.ErrNotExist)
+		return nil
+	})
+	return gone, err
+}
+
+// logMistakes logs the mistakes that were not there before.
+func (d *Directory) logMistakes(ctx context.Context, tree template.Tree) {
+	mistaken := map[template.Mistake]bool{}
+	for _, m := range tree.Mistakes {
+		if mistaken[m] = true; d.mistaken[m] {
+			continue
+		}
+		args := []any{"file", filepath.Join(d.path, m.File)}
+		if m.Line > 0 {
+			args = append(args, "line", m.Line)
+		}
+		if m.Field != "" {
+			args = append(args, "field", m.Field)
+		}
+		args = append(args, "mistake", m.Message)
+		text := "mistake in a template; its files are not used"
+		for name, file := range tree.Paths {
+			if m.File == file || strings.HasPrefix(m.File, file+"/") {
+				args = append(args, "template", name)
+				if was := d.seen[name].version; was != "" {
+					text, args = "mistake in a template; its former version remains", append(args, "remains", was)
+				}
+			}
+		}
+		d.log.ErrorContext(ctx, text, args...)
+	}
+	d.mistaken = mistaken
+}
+
+// logAbsent logs the templates that another directory, or this one before a start, had. They may be those of another host.
+func (d *Directory) logAbsent(ctx context.Context) {
+	var absent []string
+	for _, t := range d.catalog.List() {
+		state, err := d.catalog.State(t.Name)
+		if _, has := d.seen[t.Name]; err == nil && !has && state.Source == ledger.TemplateDirectory && state.ChangedBy == "" {
+			absent = append(absent, string(t.Name))
+		}
+	}
+	if n := len(absent); n > 0 {
+		if n > maxNamed {
+			absent = append(absent[:maxNamed], "…")
+		}
+		d.log.WarnContext(ctx, "active templates of a directory are not in this one; delete those that are not used any more (berth template delete)",
+			"dir", d.path, "count", n, "templates", strings.Join(absent, " "))
+	}
+}
+
+// maxNamed bounds how many templates one line of the log names.
+const maxNamed = 10
 
 // look returns a number that differs after a change of the files, without reading them.
 func (d *Directory) look() (uint64, error) {

@@ -64,7 +64,7 @@ type counted struct {
 	changes, lists, rows, versions, bytes, offered atomic.Int64
 }
 
-func (c *counted) OfferTemplates(ctx context.Context, versions []ledger.TemplateVersion, changed bool) (int, error) {
+func (c *counted) OfferTemplates(ctx context.Context, versions []ledger.TemplateVersion, changed bool) ([]ledger.OfferedTemplate, error) {
 	c.offered.Add(int64(len(versions)))
 	return c.Ledger.OfferTemplates(ctx, versions, changed)
 }

@@ -31,6 +31,8 @@ type Ready struct {
 	RedisAddr      string   `json:"redisAddr,omitempty"`
 	ModelAddr      string   `json:"modelAddr,omitempty"`
 	Database       string   `json:"database"`
+	TemplatesDir   string   `json:"templatesDir,omitempty"`
+	RoutingFile    string   `json:"routingFile,omitempty"`
 }
 
 // SecretFile returns the file with the secret of the server's tokens.

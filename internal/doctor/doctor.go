@@ -59,6 +59,7 @@ func (d *doctor) checks(searchAttributes []string) []check {
 		{"limits", d.limits},
 	}
 	if catalog := d.settings(); catalog != nil {
+		checks = append(checks, check{"templates", func(ctx context.Context) { d.templates(ctx, catalog) }})
 		for _, name := range catalog.Providers() {
 			checks = append(checks, check{"providers", func(ctx context.Context) { d.provider(ctx, catalog, name) }})
 		}

@@ -26,7 +26,6 @@ func (d *doctor) settings() *llm.Catalog {
 	}
 	if catalog != nil {
 		d.models(catalog)
-		d.templates(catalog)
 	}
 	return catalog
 }

@@ -75,6 +75,27 @@ func Inspect(ctx context.Context, src Source) (s Server, err error) {
 	return s, l.checkWrite(ctx)
 }
 
+// ReadTemplates returns the versions of a database that new tasks use, with their files, and changes nothing.
+func ReadTemplates(ctx context.Context, src Source) (active []TemplateVersion, err error) {
+	dsn, err := src.Address()
+	if err != nil {
+		return nil, err
+	}
+	if file, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		if _, err := os.Stat(file); err != nil {
+			return nil, err // it would be created
+		}
+	}
+	l, err := connect(src)
+	if err != nil {
+		return nil, err
+	}
+	l.logger = slog.New(slog.DiscardHandler)
+	defer func() { err = errors.Join(err, l.Close()) }()
+	return list(ctx, l, "list active templates", templateFiles, `SELECT `+templateVersionColumns.names("v.")+`, v.files FROM template_versions v
+		JOIN templates t ON t.template = v.template AND t.version = v.version WHERE NOT t.deleted ORDER BY v.template`)
+}
+
 // problemOf returns the *health.Problem of an error that has one.
 func problemOf(err error) error {
 	if p := Diagnose(err); p != nil {

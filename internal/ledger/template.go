@@ -68,48 +68,131 @@ var (
 	activateTemplate = `INSERT INTO templates (template, version, deleted, changed_at, changed_by, changes) VALUES ($1, $2, $5, $3, $4, 1)
 		ON CONFLICT (template) DO UPDATE SET version = excluded.version, deleted = excluded.deleted, changed_at = excluded.changed_at,
 			changed_by = excluded.changed_by, changes = templates.changes + 1`
+	markTemplateOffered    = `UPDATE template_versions SET used_at = $3 WHERE template = $1 AND version = $2 AND used_at < $3`
 	selectTemplates        = `SELECT ` + templateColumns.names("") + ` FROM templates`
 	selectTemplateVersions = `SELECT ` + templateVersionColumns.names("") + ` FROM template_versions`
 )
 
+// OfferedTemplate is what became of a version that a process has.
+type OfferedTemplate struct {
+	Template  berth.Template
+	Version   string
+	Created   bool          // it was not stored before
+	Activated bool          // new tasks use it from now on
+	Before    TemplateState // the zero value if the template is new
+}
+
 // OfferTemplates stores versions that a process has, those of its binary or of a directory, and activates those that no process has had
 // before: processes of two releases that run side by side do not alternate between their versions. What an operator has deleted stays
-// deleted. A binary does not replace a version that an operator has activated, or that comes from elsewhere. changed: the directory has
-// just got these versions, so that known ones are activated as well, unless an operator has activated the present one. It returns how many were
-// new.
-func (l *Ledger) OfferTemplates(ctx context.Context, versions []TemplateVersion, changed bool) (added int, err error) {
-	known, err := list(ctx, l, "list template versions", templateVersionColumns.fields, selectTemplateVersions)
+// deleted; what was deleted because its files were removed returns with them. A binary does not replace a version that an operator has
+// activated, or that comes from elsewhere. changed: the directory has just got these versions, so that known ones are activated as well, unless
+// an operator has activated the present one. It returns those that were new or became active.
+func (l *Ledger) OfferTemplates(ctx context.Context, versions []TemplateVersion, changed bool) (offered []OfferedTemplate, err error) {
+	known, err := l.knownTemplates(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	has := map[[2]string]bool{}
-	for _, v := range known {
-		has[[2]string{string(v.Template), v.Version}] = true
-	}
+	var rare []templateID
 	for _, v := range versions {
-		if has[[2]string{string(v.Template), v.Version}] && !changed {
+		found, stored := known[templateID{v.Template, v.Version}]
+		if stored && !changed && !found.withdrawn {
+			if found.usedAt.Before(time.Now().Add(-offeredEvery)) {
+				rare = append(rare, found.templateID)
+			}
 			continue
 		}
-		created, err := l.storeTemplate(ctx, v, func(now TemplateState, created bool) bool {
+		o := OfferedTemplate{Template: v.Template, Version: v.Version}
+		o.Created, err = l.storeTemplate(ctx, v, func(now TemplateState, created bool) bool {
+			o.Before = now
+			own := now.ChangedBy == "" // no operator has decided
 			switch {
 			case now.Template == "":
-				return created || changed
+				o.Activated = created || changed
 			case now.Deleted:
-				return false
+				o.Activated = own && v.Source == TemplateDirectory
 			case v.Source == TemplateBuiltIn:
-				return created && now.ChangedBy == "" && now.Source == TemplateBuiltIn
+				o.Activated = created && own && now.Source == TemplateBuiltIn
 			default:
-				return created || changed && now.ChangedBy == ""
+				o.Activated = created || changed && own
 			}
+			o.Activated = o.Activated && (now.Deleted || now.Version != v.Version)
+			return o.Activated
 		})
 		if err != nil {
-			return added, err
+			return offered, err
 		}
-		if created {
-			added++
+		if o.Created || o.Activated {
+			offered = append(offered, o)
 		}
 	}
-	return added, nil
+	return offered, l.keepTemplates(ctx, rare)
+}
+
+// keepTemplates makes the retention keep versions that processes have: one that it removed would be new, and become active, at the next start.
+func (l *Ledger) keepTemplates(ctx context.Context, versions []templateID) error {
+	if len(versions) == 0 {
+		return nil
+	}
+	return l.inTx(ctx, "keep template versions", func(tx *sql.Tx) error {
+		for _, v := range versions {
+			if _, err := tx.ExecContext(ctx, markTemplateOffered, v.template, v.version, time.Now().Add(-2*replacedWithin).UnixMilli()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+type templateID struct {
+	template berth.Template
+	version  string
+}
+
+// knownTemplate is a stored version.
+type knownTemplate struct {
+	templateID
+
+	usedAt    time.Time
+	withdrawn bool // its template was deleted because its files were removed
+}
+
+func (l *Ledger) knownTemplates(ctx context.Context) (map[templateID]knownTemplate, error) {
+	rows, err := list(ctx, l, "list template versions", func(k *knownTemplate) []any {
+		return []any{&k.template, &k.version, storedTime{&k.usedAt}, &k.withdrawn}
+	}, `SELECT v.template, v.version, v.used_at, COALESCE(t.deleted AND t.changed_by = '', FALSE)
+		FROM template_versions v LEFT JOIN templates t ON t.template = v.template`)
+	known := make(map[templateID]knownTemplate, len(rows))
+	for _, k := range rows {
+		known[k.templateID] = k
+	}
+	return known, err
+}
+
+// WithdrawTemplate deletes a template whose files were removed from a directory, or returns to the version of the binary; "" if it has none.
+// It changes nothing unless new tasks use that version of the directory, and no operator has activated it. It returns the state.
+func (l *Ledger) WithdrawTemplate(ctx context.Context, name berth.Template, version, builtin string) (state TemplateState, withdrawn bool, err error) {
+	err = l.inTx(ctx, "withdraw template", func(tx *sql.Tx) error {
+		now, err := l.lockTemplate(ctx, tx, name)
+		if state = now; err != nil {
+			return err
+		}
+		if withdrawn = now.Version == version && !now.Deleted && now.ChangedBy == ""; !withdrawn {
+			return nil
+		}
+		next := TemplateState{Template: name, Version: version, Deleted: true}
+		if builtin != "" && builtin != version {
+			found, err := hasTemplate(ctx, tx, name, builtin)
+			if err != nil {
+				return err
+			}
+			if found {
+				next.Version, next.Deleted = builtin, false
+			}
+		}
+		state.Version, state.Deleted = next.Version, next.Deleted
+		return activate(ctx, tx, now, next)
+	})
+	return state, withdrawn, err
 }
 
 // PutTemplate stores a version of an operator and, if it is asked to, activates it, also if it was stored before. created: it was not.
@@ -177,19 +260,24 @@ func (l *Ledger) ActivateTemplate(ctx context.Context, name berth.Template, vers
 		if err != nil {
 			return err
 		}
-		var found int
-		err = tx.QueryRowContext(ctx, `SELECT count(*) FROM template_versions WHERE template = $1 AND version = $2`, name, version).Scan(&found)
+		found, err := hasTemplate(ctx, tx, name, version)
 		switch {
 		case err != nil:
 			return err
-		case found == 0:
+		case !found:
 			return unknown
 		}
 		return activate(ctx, tx, now, TemplateState{Template: name, Version: version, ChangedBy: plain(by)})
 	})
 }
 
-// DeleteTemplate makes new tasks of a template refused; CodeNotFound for an unknown one.
+func hasTemplate(ctx context.Context, tx *sql.Tx, name berth.Template, version string) (bool, error) {
+	var found int
+	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM template_versions WHERE template = $1 AND version = $2`, name, version).Scan(&found)
+	return found > 0, err
+}
+
+// DeleteTemplate makes new tasks of a template refused; CodeNotFound for an unknown one, CodeConflict for one that an operator has deleted.
 func (l *Ledger) DeleteTemplate(ctx context.Context, name berth.Template, by string) error {
 	return l.inTx(ctx, "delete template", func(tx *sql.Tx) error {
 		now, err := l.lockTemplate(ctx, tx, name)
@@ -198,8 +286,8 @@ func (l *Ledger) DeleteTemplate(ctx context.Context, name berth.Template, by str
 			return err
 		case now.Template == "":
 			return berth.Errorf(berth.CodeNotFound, "template %s not found", name)
-		case now.Deleted:
-			return nil
+		case now.Deleted && now.ChangedBy != "":
+			return berth.Errorf(berth.CodeConflict, "template %s is already deleted, by %s; activate a version to restore it", name, now.ChangedBy)
 		}
 		return activate(ctx, tx, now, TemplateState{Template: now.Template, Version: now.Version, Deleted: true, ChangedBy: plain(by)})
 	})
@@ -217,12 +305,17 @@ func (l *Ledger) TemplateChanges(ctx context.Context) (int64, error) {
 
 // TemplateVersion returns a version with its files; CodeNotFound for an unknown one.
 func (l *Ledger) TemplateVersion(ctx context.Context, name berth.Template, version string) (TemplateVersion, error) {
-	v, err := find(ctx, l, "read template", func(v *TemplateVersion) []any { return append(templateVersionColumns.fields(v), storedJSON{&v.Files}) },
+	v, err := find(ctx, l, "read template", templateFiles,
 		`SELECT `+templateVersionColumns.names("")+`, files FROM template_versions WHERE template = $1 AND version = $2`, string(name), version)
 	if err != nil {
 		return TemplateVersion{}, fmt.Errorf("template %s, version %s: %w", name, version, err)
 	}
 	return v, nil
+}
+
+// templateFiles are the fields of a version with its files.
+func templateFiles(v *TemplateVersion) []any {
+	return append(templateVersionColumns.fields(v), storedJSON{&v.Files})
 }
 
 // TemplateVersions returns a page of the versions of a template, the newest first.
@@ -234,6 +327,9 @@ func (l *Ledger) TemplateVersions(ctx context.Context, name berth.Template, curs
 		`(created_at, version) < ($1, $2) ORDER BY created_at DESC, version DESC LIMIT $3`,
 		func(v TemplateVersion) []any { return []any{millis(v.CreatedAt), v.Version} })
 }
+
+// offeredEvery is how often the row of a version that processes have is written.
+const offeredEvery = 24 * time.Hour
 
 // replacedWithin is how long after a version was replaced another process may still accept tasks with it.
 const replacedWithin = time.Minute

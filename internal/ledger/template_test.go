@@ -17,6 +17,16 @@ func version(name berth.Template, content string) TemplateVersion {
 	}
 }
 
+// created returns how many versions were new.
+func created(offered []OfferedTemplate) (n int) {
+	for _, o := range offered {
+		if o.Created {
+			n++
+		}
+	}
+	return n
+}
+
 // active returns the versions that new tasks use, by template.
 func active(t *testing.T, l *Ledger) map[berth.Template]string {
 	t.Helper()
@@ -37,9 +47,9 @@ func TestOfferTemplates_ProcessesOfTwoReleases_NewestStaysActive(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
 		offer := func(want int, versions ...TemplateVersion) {
 			t.Helper()
-			added, err := l.OfferTemplates(t.Context(), versions, false)
+			offered, err := l.OfferTemplates(t.Context(), versions, false)
 			require.NoError(t, err)
-			require.Equal(t, want, added)
+			require.Equal(t, want, created(offered))
 		}
 		offer(2, version("a", "1"), version("b", "1"))
 		offer(0, version("a", "1"), version("b", "1"))
@@ -70,8 +80,9 @@ func TestOfferTemplates_ManyProcessesAtOnce_EachVersionOnce(t *testing.T) {
 		var g errgroup.Group
 		added := make([]int, 8)
 		for i := range added {
-			g.Go(func() (err error) {
-				added[i], err = l.OfferTemplates(t.Context(), versions, false)
+			g.Go(func() error {
+				offered, err := l.OfferTemplates(t.Context(), versions, false)
+				added[i] = created(offered)
 				return err
 			})
 		}
@@ -123,6 +134,9 @@ func TestPutTemplate_Changes_AreCountedAndKept(t *testing.T) {
 			requireCode(t, berth.CodeNotFound, l.ActivateTemplate(t.Context(), berth.Template(id[0]), id[1], "olga"))
 		}
 		requireCode(t, berth.CodeNotFound, l.DeleteTemplate(t.Context(), "b", "olga"))
+		require.NoError(t, l.DeleteTemplate(t.Context(), "a", "olga"))
+		requireCode(t, berth.CodeConflict, l.DeleteTemplate(t.Context(), "a", "otto"))
+		require.NoError(t, l.ActivateTemplate(t.Context(), "a", "v-1", "olga"))
 
 		versions, next, err := l.TemplateVersions(t.Context(), "a", "", 1)
 		require.NoError(t, err)
@@ -170,5 +184,115 @@ func TestExpiries_TemplateVersions_KeptWhileUsed(t *testing.T) {
 		require.ElementsMatch(t, []string{"v-1", "v-2", "v-3"}, left(), "replaced a moment ago")
 		expire(time.Now().Add(time.Hour))
 		require.ElementsMatch(t, []string{"v-1", "v-3"}, left(), "of a task, and active")
+	})
+}
+
+// G2: one order of the sources. Each row is what happens after v-1 of the program is active, and what new tasks use then.
+func TestTemplates_VersionsOfSeveralSources_OneOrderDecides(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		of := func(source TemplateSource, name berth.Template, content string) TemplateVersion {
+			v := version(name, content)
+			v.Source = source
+			return v
+		}
+		type step func(t *testing.T, name berth.Template)
+		offer := func(source TemplateSource, content string, changed bool) step {
+			return func(t *testing.T, name berth.Template) {
+				_, err := l.OfferTemplates(t.Context(), []TemplateVersion{of(source, name, content)}, changed)
+				require.NoError(t, err)
+			}
+		}
+		release := func(content string) step { return offer(TemplateBuiltIn, content, false) }
+		start := func(content string) step { return offer(TemplateDirectory, content, false) }
+		file := func(content string) step { return offer(TemplateDirectory, content, true) }
+		withdraw := func(content, builtin string, want bool) step {
+			return func(t *testing.T, name berth.Template) {
+				_, withdrawn, err := l.WithdrawTemplate(t.Context(), name, "v-"+content, builtin)
+				require.NoError(t, err)
+				require.Equal(t, want, withdrawn)
+			}
+		}
+		apply := func(content string) step {
+			return func(t *testing.T, name berth.Template) {
+				v := of(TemplateAPI, name, content)
+				v.CreatedBy = "olga"
+				_, err := l.PutTemplate(t.Context(), v, true)
+				require.NoError(t, err)
+			}
+		}
+		activated := func(content string) step {
+			return func(t *testing.T, name berth.Template) {
+				require.NoError(t, l.ActivateTemplate(t.Context(), name, "v-"+content, "olga"))
+			}
+		}
+		deleted := func(t *testing.T, name berth.Template) {
+			require.NoError(t, l.DeleteTemplate(t.Context(), name, "olga"))
+		}
+		for i, c := range []struct {
+			name  string
+			steps []step
+			want  string
+		}{
+			{"a release replaces a release", []step{release("2")}, "v-2"},
+			{"a directory replaces the program", []step{start("d")}, "v-d"},
+			{"a release does not replace a directory", []step{start("d"), release("2")}, "v-d"},
+			{"an operator replaces the program", []step{apply("o")}, "v-o"},
+			{"an operator replaces a directory", []step{start("d"), apply("o")}, "v-o"},
+			{"a release does not replace an operator's", []step{apply("o"), release("2")}, "v-o"},
+			{"a directory's new content replaces an operator's", []step{apply("o"), file("d")}, "v-d"},
+			{"a known one does not, at a start", []step{start("d"), apply("o"), start("d")}, "v-o"},
+			{"a known one does not, after a change", []step{start("d"), apply("o"), file("d")}, "v-o"},
+			{"an author returns to a known content", []step{start("d"), file("e"), file("d")}, "v-d"},
+			{"a start does not", []step{start("d"), start("e"), start("d")}, "v-e"},
+			{"an operator's deletion stays", []step{start("d"), deleted, file("e"), release("2")}, "v-d deleted"},
+			{"until a version is activated", []step{start("d"), deleted, activated("d")}, "v-d"},
+			{"removed files delete", []step{start("d"), withdraw("d", "", true)}, "v-d deleted"},
+			{"removed files return to the program's", []step{start("d"), withdraw("d", "v-1", true)}, "v-1"},
+			{"an unknown one of the program is not returned to", []step{start("d"), withdraw("d", "v-9", true)}, "v-d deleted"},
+			{"removed files are removed once", []step{start("d"), withdraw("d", "", true), withdraw("d", "", false)}, "v-d deleted"},
+			{"a release does not return what was removed", []step{start("d"), withdraw("d", "", true), release("1"), release("2")}, "v-d deleted"},
+			{"files that return at a start", []step{start("d"), withdraw("d", "", true), start("d")}, "v-d"},
+			{"files that return", []step{start("d"), withdraw("d", "", true), file("d")}, "v-d"},
+			{"files that return with another content", []step{start("d"), withdraw("d", "", true), file("e")}, "v-e"},
+			{"removed files of another version", []step{start("d"), file("e"), withdraw("d", "", false)}, "v-e"},
+			{"removed files do not withdraw an operator's", []step{start("d"), apply("o"), withdraw("d", "", false)}, "v-o"},
+			{"nor what an operator has activated", []step{start("d"), start("e"), activated("d"), withdraw("d", "", false)}, "v-d"},
+			{"an operator confirms that removed files stay removed", []step{start("d"), withdraw("d", "", true), deleted, file("d")}, "v-d deleted"},
+		} {
+			name := berth.Template(fmt.Sprintf("t%d", i))
+			release("1")(t, name)
+			for _, step := range c.steps {
+				step(t, name)
+			}
+			require.Equal(t, c.want, active(t, l)[name], c.name)
+		}
+	})
+}
+
+// G2: what a process has is not new again at its next start, however long ago an operator has replaced it.
+func TestExpiries_VersionThatAProcessHas_IsKept(t *testing.T) {
+	each(t, func(t *testing.T, l *Ledger) {
+		offer := func() {
+			t.Helper()
+			v := version("a", "file")
+			v.Source = TemplateDirectory
+			_, err := l.OfferTemplates(t.Context(), []TemplateVersion{v}, false)
+			require.NoError(t, err)
+		}
+		offer()
+		_, err := l.PutTemplate(t.Context(), version("a", "operator"), true)
+		require.NoError(t, err)
+		require.NoError(t, l.ActivateTemplate(t.Context(), "a", "v-operator", "olga"))
+		_, err = l.exec(t.Context(), "age", `UPDATE template_versions SET used_at = 1`)
+		require.NoError(t, err)
+		offer()
+		for _, e := range l.Expiries() {
+			if e.Name == "template versions" {
+				_, _, err := e.Remove(t.Context(), time.Now().Add(-time.Hour), 100)
+				require.NoError(t, err)
+			}
+		}
+		offer()
+		require.Equal(t, "v-operator", active(t, l)["a"])
 	})
 }

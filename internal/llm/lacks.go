@@ -92,6 +92,16 @@ func (c *Catalog) Lacks(t *template.Template) (lacks []string) {
 	return lacks
 }
 
+// Unserved returns the tiers in which a step of a template has no model: their tasks are refused.
+func (c *Catalog) Unserved(t *template.Template) (unserved []berth.Tier) {
+	for _, r := range c.Routing(t) {
+		if r.Model == "" && !slices.Contains(unserved, r.Tier) {
+			unserved = append(unserved, r.Tier)
+		}
+	}
+	return unserved
+}
+
 // UnusedRoutes returns the routes of templates and steps that do not exist, each with what to do.
 func (c *Catalog) UnusedRoutes(templates []*template.Template) (unused []string) {
 	for _, route := range slices.Sorted(maps.Keys(c.cfg.Routes)) {
