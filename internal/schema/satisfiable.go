@@ -169,8 +169,10 @@ var contradictions = []struct {
 			from, to  string
 			equal     bool
 		}{
-			{s.Minimum, s.Maximum, "minimum", "maximum", true}, {s.ExclusiveMinimum, s.Maximum, "exclusiveMinimum", "maximum", false},
-			{s.Minimum, s.ExclusiveMaximum, "minimum", "exclusiveMaximum", false}, {s.ExclusiveMinimum, s.ExclusiveMaximum, "exclusiveMinimum", "exclusiveMaximum", false},
+			{s.Minimum, s.Maximum, "minimum", "maximum", true},
+			{s.ExclusiveMinimum, s.Maximum, "exclusiveMinimum", "maximum", false},
+			{s.Minimum, s.ExclusiveMaximum, "minimum", "exclusiveMaximum", false},
+			{s.ExclusiveMinimum, s.ExclusiveMaximum, "exclusiveMinimum", "exclusiveMaximum", false},
 		} {
 			if pair.low != nil && pair.high != nil && (pair.low.Cmp(pair.high) > 0 || pair.low.Cmp(pair.high) == 0 && !pair.equal) {
 				return pair.from + " exceeds " + pair.to

@@ -2,6 +2,7 @@ package template
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -31,17 +32,8 @@ func (l *loader) schema(d *document, path []string, n *yaml.Node) (json.RawMessa
 	if n.IsZero() {
 		return nil, nil
 	}
-	at := func(line int, format string, args ...any) {
-		l.add(d.file, line+d.offset, path, format, args...)
-	}
-	if n.Kind == yaml.ScalarNode && strings.HasSuffix(n.Value, ".json") {
-		src, ok := l.find(n.Value, true)
-		if !ok {
-			at(n.Line, "there is no file %s in the directory of the template", n.Value)
-			return nil, nil
-		}
-		raw := json.RawMessage(strings.TrimSpace(src.Text))
-		return raw, l.compile(raw, func(format string, args ...any) { l.add(src.File, 0, nil, format, args...) })
+	if n.Kind == yaml.ScalarNode && dotprompt.Type(n.Value) == "" && strings.ContainsAny(n.Value, `./\`) {
+		return l.schemaFile(d, path, n.Value)
 	}
 	raw, err := dotprompt.Schema(n)
 	if err != nil {
@@ -49,20 +41,69 @@ func (l *loader) schema(d *document, path []string, n *yaml.Node) (json.RawMessa
 		if s, ok := err.(*dotprompt.SchemaError); ok { //nolint:errorlint // it is never wrapped
 			line = s.Line
 		}
-		at(line, "%s", err)
+		l.add(d.file, line+d.offset, path, "%s", err)
 		return nil, nil
 	}
-	return raw, l.compile(raw, func(format string, args ...any) { at(n.Line, format, args...) })
+	return raw, l.compile(&document{d.file, d.offset, n}, path, raw)
+}
+
+// schemaFile returns the schema of a file that a field names.
+func (l *loader) schemaFile(d *document, path []string, name string) (json.RawMessage, *jsonschema.Schema) {
+	switch {
+	case strings.ContainsAny(name, `/\`):
+		l.at(d, path, "%q has a path, which cannot leave the template: write the name of a .json file in its directory or in one above", name)
+		return nil, nil
+	case !strings.HasSuffix(name, schemaEnd):
+		l.at(d, path, "%q is not the name of a %s file, nor a type: use one of %s", name, schemaEnd, strings.Join(dotprompt.Types(), ", "))
+		return nil, nil
+	}
+	src, ok := l.find(name, true)
+	if !ok {
+		l.at(d, path, "there is no file %s in the directory of the template or above it%s", name, meant(name, l.filesWith(schemaEnd)))
+		return nil, nil
+	}
+	root, err := yamlfile.ParseJSON([]byte(src.Text))
+	if invalid, ok := errors.AsType[*yamlfile.SyntaxError](err); ok {
+		l.add(src.File, invalid.Line, nil, "is not JSON: %s", invalid.Message)
+		return nil, nil
+	}
+	raw := json.RawMessage(strings.TrimSpace(src.Text))
+	return raw, l.compile(&document{src.File, 0, root}, nil, raw)
+}
+
+// schemaEnd ends the names of files with a schema.
+const schemaEnd = ".json"
+
+// filesWith returns the names of the files that a template can use and that end so.
+func (l *loader) filesWith(end string) (names []string) {
+	for _, dir := range l.dirs {
+		for name := range dir.files {
+			if strings.HasSuffix(name, end) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // maxReferences is how many schemas may refer to the next one before there is a type.
 const maxReferences = 10
 
-// compile reports a schema that does not compile, or is of something else than an object.
-func (l *loader) compile(raw []byte, invalid func(format string, args ...any)) *jsonschema.Schema {
-	compiled, err := schema.Compile("schema.json", raw)
-	if err != nil {
-		invalid("is not a JSON Schema: %s", compileError(err))
+// compile reports what is wrong with a schema, whose document begins at a path, or one of something else than an object.
+func (l *loader) compile(d *document, path []string, raw []byte) *jsonschema.Schema {
+	at := func(inner []string, format string, args ...any) {
+		n := yamlfile.Find(d.root, inner)
+		if n.Line == 0 { // of Picoschema
+			n = d.root
+		}
+		l.addAt(d.file, n.Line+d.offset, n.Column, child(path, inner...), format, args...)
+	}
+	compiled, problems := schema.Check(raw)
+	for _, p := range problems {
+		at(p.Path, "%s", p.Message)
+	}
+	if len(problems) > 0 {
 		return nil
 	}
 	s := compiled
@@ -72,19 +113,9 @@ func (l *loader) compile(raw []byte, invalid func(format string, args ...any)) *
 		}
 	}
 	if s.Types == nil || !slices.Contains(s.Types.ToStrings(), "object") {
-		invalid("must describe an object: write type: object and properties")
+		at(nil, "must describe an object: write type: object and properties")
 	}
 	return compiled
-}
-
-// compileError returns what is wrong with a schema without the names of files that only the compiler has.
-func compileError(err error) string {
-	text := err.Error()
-	if _, cause, ok := strings.Cut(text, "is not valid against metaschema: "); ok {
-		text = cause
-	}
-	text = regexp.MustCompile(`(file://)?[^\s'"]*schema\.json#?`).ReplaceAllString(text, "")
-	return strings.Join(strings.Fields(text), " ")
 }
 
 // prompts reads and compiles the prompts of a step in all languages.

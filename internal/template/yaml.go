@@ -179,17 +179,7 @@ func known(s *jsonschema.Schema, path []string) []string {
 
 // meant states which fields there are, the one that is probably meant first.
 func meant(name string, fields []string) string {
-	best, least := "", 0
-	for _, f := range fields {
-		d := editdistance.Of(strings.ToLower(f), strings.ToLower(name))
-		if strings.EqualFold(f, name+"s") || strings.EqualFold(f+"s", name) {
-			d = 0
-		}
-		if d <= 1+len(f)/4 && (best == "" || d < least) {
-			best, least = f, d
-		}
-	}
-	if best != "" {
+	if best := editdistance.Nearest(name, fields); best != "" {
 		return ": write " + best
 	}
 	if len(fields) == 0 {
