@@ -26,8 +26,8 @@ type Config struct {
 	Names map[string]Kind
 	// Context are the names that a body can use after @, besides those of {{#each}} and root; nil if they are not known.
 	Context []string
-	// Partial returns the text of a partial.
-	Partial func(name string) (Source, bool)
+	// Partial returns the text of a partial. Its error is the problem of the tag.
+	Partial func(name string) (Source, error)
 	// Schema: the prompt has a schema for its output.
 	Schema bool
 }
@@ -50,6 +50,8 @@ type Uses struct {
 	Context []string
 	// Literals are the texts that the bodies themselves contain.
 	Literals []Source
+	// Unread: a tag cannot be read, so that there may be more of all these.
+	Unread bool
 }
 
 // Uses returns what the prompt contains.
@@ -90,6 +92,7 @@ func Compile(src Source, cfg Config) (*Prompt, []Problem) {
 	for _, p := range c.problems {
 		c.unread[Source{File: p.File, Line: p.Line}] = true
 	}
+	c.uses.Unread = len(c.problems) > 0
 	c.file = b.file
 	c.body(b, &level{this: c.root})
 	c.uses.Names, c.uses.Images = slices.Sorted(maps.Keys(c.names)), slices.Sorted(maps.Keys(c.images))
@@ -148,12 +151,12 @@ func (c *compiler) resolve(b *body, nodes []node) {
 				n.target = target
 				continue
 			}
-			src, ok := Source{}, false
+			src, err := Source{}, fmt.Errorf("there is no partial %q", n.name)
 			if c.cfg.Partial != nil {
-				src, ok = c.cfg.Partial(n.name)
+				src, err = c.cfg.Partial(n.name)
 			}
-			if !ok {
-				c.problem(n.call.line, "there is no partial %q", n.name)
+			if err != nil {
+				c.problem(n.call.line, "%s", err)
 				continue
 			}
 			n.target = &body{file: src.File}

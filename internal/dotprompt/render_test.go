@@ -31,9 +31,12 @@ func flat(messages []Message) string {
 var testNames = map[string]Kind{"a": KindText, "b": KindText, "list": KindList, "photo": KindImage, "n": KindAny}
 
 func testConfig(partials map[string]string) Config {
-	return Config{Names: testNames, Context: []string{"locale"}, Schema: true, Partial: func(name string) (Source, bool) {
+	return Config{Names: testNames, Context: []string{"locale"}, Schema: true, Partial: func(name string) (Source, error) {
 		text, ok := partials[name]
-		return Source{"_" + name + ".prompt", 1, text}, ok
+		if !ok {
+			return Source{}, fmt.Errorf("there is no partial %q", name)
+		}
+		return Source{"_" + name + ".prompt", 1, text}, nil
 	}}
 }
 

@@ -90,6 +90,22 @@ func walk(v map[string]any, path []string, each func(v any, path []string)) {
 	}
 }
 
+// Each calls a function for a valid schema and for all within it.
+func Each(raw []byte, visit func(path []string, s map[string]any)) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return
+	}
+	var each func(v any, path []string)
+	each = func(v any, path []string) {
+		if s, ok := v.(map[string]any); ok {
+			visit(path, s)
+			walk(s, path, each)
+		}
+	}
+	each(doc, nil)
+}
+
 // schema checks what the library does not: misspelled keywords, which have no effect, and all regular expressions, of which it names the first.
 func (c *checker) schema(v any, path []string) {
 	object, ok := v.(map[string]any)
