@@ -117,7 +117,8 @@ func (d *Directory) offer(ctx context.Context, looked uint64) error {
 		return err
 	}
 	for _, m := range tree.Mistakes {
-		d.log.ErrorContext(ctx, "mistake in a template; its former version remains", "file", filepath.Join(d.path, m.File), "line", m.Line, "field", m.Field, "mistake", m.Message)
+		m.File = filepath.Join(d.path, m.File)
+		d.log.ErrorContext(ctx, "mistake in a template; its former version remains", slog.Any("", m))
 	}
 	first, seen := d.seen == nil, map[berth.Template]string{}
 	var changed []*template.Template

@@ -3,6 +3,7 @@ package template
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -162,6 +163,19 @@ func TestLoad_SeveralMistakes_AreAllReportedInOneGo(t *testing.T) { // G1
 	_, err = Load("reply", files)
 	require.EqualError(t, err, "template.yaml:12: variables[3].name: no prompt and no condition uses spare: remove it, or write {{spare}} in a prompt\n"+
 		"template.yaml:13: variables[3].kind: must be one of text, document, image")
+}
+
+func TestMistake_Logged_HasOnlyWhatIsKnown(t *testing.T) { // G2
+	t.Parallel()
+	for want, m := range map[string]Mistake{
+		"level=INFO msg=x file=a/b.prompt mistake=m\n":                            {File: "a/b.prompt", Message: "m"},
+		"level=INFO msg=x file=a.yaml line=3 field=steps[0].id mistake=\"m n\"\n": {File: "a.yaml", Line: 3, Column: 2, Field: "steps[0].id", Message: "m n"},
+	} {
+		var out strings.Builder
+		slog.New(slog.NewTextHandler(&out, nil)).Info("x", slog.Any("", m))
+		_, text, _ := strings.Cut(out.String(), " ")
+		require.Equal(t, want, text)
+	}
 }
 
 func TestLoad_OnePrompt_IsATemplate(t *testing.T) { // G1
