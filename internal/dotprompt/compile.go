@@ -67,6 +67,7 @@ type compiler struct {
 	cfg      Config
 	root     shape
 	bodies   map[string]*body
+	missing  map[string]error // by the name of a partial
 	problems []Problem
 	open     []string // partials that are being checked
 	checked  int
@@ -81,7 +82,7 @@ type compiler struct {
 // Compile compiles a prompt. It returns all problems of the prompt and its partials. If there are any, the prompt cannot be rendered and states
 // only what it uses, as far as its tags can be read. A misspelled name is treated as a use of the one that is probably meant.
 func Compile(src Source, cfg Config) (*Prompt, []Problem) {
-	c := &compiler{cfg: cfg, root: anyShape, bodies: map[string]*body{}, names: map[string]bool{}, images: map[string]bool{}, context: map[string]bool{}, unread: map[Source]bool{}}
+	c := &compiler{cfg: cfg, root: anyShape, bodies: map[string]*body{}, missing: map[string]error{}, names: map[string]bool{}, images: map[string]bool{}, context: map[string]bool{}, unread: map[Source]bool{}}
 	if cfg.Names != nil {
 		c.root = shape{names: map[string]shape{}}
 		for name, kind := range cfg.Names {
@@ -151,11 +152,16 @@ func (c *compiler) resolve(b *body, nodes []node) {
 				n.target = target
 				continue
 			}
-			src, err := Source{}, fmt.Errorf("there is no partial %q", n.name)
-			if c.cfg.Partial != nil {
+			src, err := Source{}, c.missing[n.name]
+			switch {
+			case err != nil:
+			case c.cfg.Partial != nil:
 				src, err = c.cfg.Partial(n.name)
+			default:
+				err = fmt.Errorf("there is no partial %q", n.name)
 			}
 			if err != nil {
+				c.missing[n.name] = err
 				c.problem(n.call.line, "%s", err)
 				continue
 			}

@@ -54,6 +54,9 @@ func Check(raw []byte) (*jsonschema.Schema, []Problem) {
 	return compiled, nil
 }
 
+// maxProblems bounds what is reported.
+const maxProblems = 100
+
 type checker struct {
 	doc      any
 	problems []Problem
@@ -61,7 +64,7 @@ type checker struct {
 
 // problem notes what is wrong at a place, unless something is already.
 func (c *checker) problem(path []string, format string, args ...any) {
-	if !slices.ContainsFunc(c.problems, func(p Problem) bool { return slices.Equal(p.Path, path) }) {
+	if len(c.problems) < maxProblems && !slices.ContainsFunc(c.problems, func(p Problem) bool { return slices.Equal(p.Path, path) }) {
 		c.problems = append(c.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
@@ -112,8 +115,8 @@ func (c *checker) schema(v any, path []string) {
 	if !ok {
 		return
 	}
-	for name, value := range object {
-		at := slices.Concat(path, []string{name})
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		value, at := object[name], slices.Concat(path, []string{name})
 		switch text, isText := value.(string); {
 		case keywords[name] == keyword{}:
 			meant := editdistance.Nearest(name, keywordNames)
@@ -124,7 +127,7 @@ func (c *checker) schema(v any, path []string) {
 			c.pattern(at, text)
 		case name == "patternProperties":
 			patterns, _ := value.(map[string]any)
-			for pattern := range patterns {
+			for _, pattern := range slices.Sorted(maps.Keys(patterns)) {
 				c.pattern(slices.Concat(at, []string{pattern}), pattern)
 			}
 		}

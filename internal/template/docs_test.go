@@ -50,7 +50,7 @@ func valueOf(property *yaml.Node) string {
 		}
 		return ""
 	}
-	atMost := func(text, key, unit string) string {
+	limited := func(text, key, unit string) string {
 		if limit := get(key); limit != "" {
 			text += ", at most " + limit + unit
 		}
@@ -59,7 +59,7 @@ func valueOf(property *yaml.Node) string {
 	if ref := get("$ref"); ref != "" {
 		definition := findExact(describedSchema, strings.Split(strings.TrimPrefix(ref, "#/"), "/"))
 		if described := yamlfile.Child(definition, "description"); described != nil {
-			text := atMost(described.Value, "maxItems", "")
+			text := limited(described.Value, "maxItems", "")
 			if limit := yamlfile.Child(definition, "maxLength"); limit != nil && !strings.Contains(text, limit.Value) {
 				text += ", at most " + limit.Value + " characters"
 			}
@@ -69,7 +69,7 @@ func valueOf(property *yaml.Node) string {
 	}
 	switch kind := get("type"); {
 	case kind == "array":
-		text := atMost("a list", "maxItems", "")
+		text := limited("a list", "maxItems", "")
 		if texts := findExact(property, []string{"items", "maxLength"}); texts != nil {
 			text += ", of texts of at most " + texts.Value + " characters"
 		}
@@ -77,7 +77,7 @@ func valueOf(property *yaml.Node) string {
 	case kind == "integer":
 		return "a whole number from " + get("minimum") + " to " + get("maximum")
 	case kind == "string":
-		return atMost("a text", "maxLength", " characters")
+		return limited("a text", "maxLength", " characters")
 	case kind != "":
 		return typeWords[kind]
 	}
@@ -119,7 +119,7 @@ var limits = []struct{ name, what string }{
 // internals bound what is shown or searched: no author notices them.
 var internals = []string{
 	"template.maxShown", "template.maxReferences", "template.maxIndent", "dotprompt.maxProblems", "dotprompt.maxQuoted", "dotprompt.maxIndent",
-	"schema.maxMisspelled", "schema.maxShown", "schema.maxNames", "schema.maxListed",
+	"schema.maxProblems", "schema.maxMisspelled", "schema.maxShown", "schema.maxNames", "schema.maxListed",
 	"template.minTimeout", "template.maxTimeout", "dotprompt.MaxTime", // durations, which are checked below
 }
 
