@@ -16,6 +16,8 @@ const (
 	MaxLabel           = 128 // of a host or a zone
 	MaxReason          = 500 // why an operator did something
 	MaxTaskTitle       = 80
+	MaxTemplateTitle   = 100 // of a template, and of each label within it
+	MaxTemplateText    = 500 // of a sentence about it
 )
 
 // maxInput bounds the bytes of a name as it was sent, for each character of its limit. Normal form C composes at most four characters to

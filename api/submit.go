@@ -98,14 +98,18 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	return s.accept(ctx, submission{plan: plan, vals: vals, clientID: b.TaskID, key: in.IdempotencyKey})
 }
 
-// localeOf returns the language of a template that serves the wanted one, the preferred one for an empty one.
+// localeOf returns the language of a template that serves the wanted one, the preferred one for an empty one. Of a template without languages,
+// a task has any, for its progress messages.
 func localeOf(t *template.Template, wanted string) (berth.Locale, error) {
-	if wanted == "" {
+	switch {
+	case wanted == "" && len(t.Locales) == 0:
+		return berth.LocaleEN, nil
+	case wanted == "":
 		return t.Locales[0], nil
 	}
 	locale, err := berth.ParseLocale("locale", wanted)
-	if err != nil {
-		return "", err
+	if err != nil || len(t.Locales) == 0 {
+		return locale, err
 	}
 	nearest, ok := berth.NearestLocale(t.Locales, locale)
 	if !ok {

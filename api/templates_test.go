@@ -225,6 +225,15 @@ func TestSubmitTask_Locale_IsOneOfTheTemplate(t *testing.T) {
 	require.Equal(t, "locale", a.problem.Field)
 	require.Equal(t, "fr is not a language of triage, which has zh-Hant, pt-BR", a.problem.Detail)
 	require.Equal(t, "locale", submit("??").problem.Field)
+
+	// Where no prompt depends on the language, a task has any: for its progress messages.
+	require.Equal(t, http.StatusOK, h.put("triage", doc{"files": files("one")}).status)
+	for sent, want := range map[string]string{"": "en", "zh_CN": "zh-CN", "fr": "fr"} {
+		a := submit(sent)
+		require.Equal(t, http.StatusAccepted, a.status, sent)
+		require.Equal(t, want, h.call(http.MethodGet, "/v1/tasks/"+a.json(t)["taskId"].(string), h.token("alice"), nil).json(t)["locale"], sent)
+	}
+	require.Equal(t, "locale", submit("??").problem.Field)
 }
 
 // G8: operators see what models would get, of each step that a task would have.

@@ -22,7 +22,7 @@ type Template struct {
 	Description Labels         `json:"description,omitempty"`
 	Mode        berth.Mode     `json:"mode" enum:"stream,batch,vision" doc:"Of the last step. stream: tokens as they are generated; batch and vision: one result"`
 	Credits     int64          `json:"credits" doc:"Price in the paid tier. The free tier costs nothing."`
-	Locales     []berth.Locale `json:"locales" doc:"Languages of the prompts and answers, the preferred one first"`
+	Locales     []berth.Locale `json:"locales" doc:"Languages of the prompts and answers, the preferred one first; empty if none changes anything"`
 
 	Variables []TemplateVariable `json:"variables" doc:"What a task is given, in the order of a form"`
 	Steps     []TemplateStep     `json:"steps" doc:"The model calls in their order; the last one's output is the result"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -14,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"berth"
@@ -351,55 +351,24 @@ func routed(model string) string {
 	return model
 }
 
+// writeJSON writes a value as JSON. Characters that are not for terminals are escaped, which changes no value.
 func writeJSON(out io.Writer, v any) error {
-	enc := json.NewEncoder(out)
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
-type templateValidate struct {
-	Paths []string `arg:"" name:"path" help:"Directory with templates, directory of a template, or prompt file of one." type:"existingpath"`
-	JSON  bool     `help:"Print the mistakes as JSON." name:"json"`
-}
-
-// Run prints all mistakes, or what was found.
-func (c *templateValidate) Run() error { return c.run(os.Stdout) }
-
-func (c *templateValidate) run(out io.Writer) error {
-	var mistakes template.Mistakes
-	found := 0
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, at := range c.Paths {
-		tree, err := readTemplates(at)
-		if err != nil {
-			return err
-		}
-		if len(tree.Paths) == 0 && len(tree.Mistakes) == 0 {
-			return setting.Wrong(fmt.Errorf("%s has no template: a directory with a template.yaml, or a .prompt file", at))
-		}
-		mistakes = append(mistakes, tree.Mistakes...)
-		found += len(tree.Templates)
-		for _, t := range tree.Templates {
-			if !c.JSON {
-				fmt.Fprintf(w, "ok\t%s\t%s\t%s\t%s\t%s\n", t.Name, count(len(t.Steps), "step"), count(len(t.Variables), "variable"), join(t.Locales), tree.Paths[t.Name])
-			}
-		}
-	}
-	if c.JSON {
-		if err := writeJSON(out, map[string]any{"templates": found, "mistakes": slices.Concat(template.Mistakes{}, mistakes)}); err != nil {
-			return err
-		}
-		return reportMistakes(io.Discard, mistakes)
-	}
-	if err := w.Flush(); err != nil {
+	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	if err := reportMistakes(out, mistakes); err != nil {
-		return err
+	w := bufio.NewWriter(out)
+	for _, r := range b.String() {
+		if r != '\n' && unsafe(r) { // within a text: all else is ASCII
+			fmt.Fprintf(w, `\u%04x`, r)
+			continue
+		}
+		_, _ = w.WriteRune(r) // Flush returns the error
 	}
-	fmt.Fprintf(out, "%s without mistakes\n", count(found, "template"))
-	return nil
+	return w.Flush()
 }
 
 type templateExport struct {

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"berth"
@@ -22,7 +25,7 @@ type templateRender struct {
 	Var    []string     `help:"Set a variable, or the output of an earlier step: NAME=TEXT, or NAME=@FILE. Repeat it for the texts of a list." short:"v" placeholder:"NAME=VALUE" sep:"none"`
 	Locale berth.Locale `help:"Render the prompt of this language." default:"en"`
 	Step   string       `help:"Render this step; the last one by default."`
-	JSON   bool         `help:"Print the messages as JSON." name:"json"`
+	JSON   bool         `help:"Print the messages as JSON, exactly as they are sent." name:"json"`
 }
 
 // Run prints the messages.
@@ -60,18 +63,57 @@ func (c *templateRender) run(ctx context.Context, out io.Writer) error {
 	if c.JSON {
 		return writeJSON(out, messages)
 	}
-	for _, m := range messages {
-		fmt.Fprintf(out, "--- %s ---\n", m.Role)
-		for _, p := range m.Parts {
-			if p.Media != nil {
-				fmt.Fprintf(out, "\n[%s, %d bytes as a URL]", p.Media.ContentType, len(p.Media.URL))
-				continue
-			}
-			fmt.Fprint(out, p.Text)
+	return writeMessages(out, messages)
+}
+
+// writeMessages prints messages for a reader. Whatever a text contains, it stays within its message: each of its lines is indented by four spaces,
+// and characters that a terminal would execute, or that change how their surroundings are displayed, are shown as in Go. JSON is exact.
+func writeMessages(out io.Writer, messages []template.Message) error {
+	w := bufio.NewWriter(out)
+	for i, m := range messages {
+		if i > 0 {
+			fmt.Fprintln(w)
 		}
-		fmt.Fprintln(out)
+		fmt.Fprintf(w, "%s:\n", m.Role)
+		text := ""
+		flush := func() {
+			if text != "" {
+				for line := range strings.SplitSeq(text, "\n") {
+					fmt.Fprintf(w, "    %s\n", visible(line))
+				}
+			}
+			text = ""
+		}
+		for _, p := range m.Parts {
+			if text += p.Text; p.Media != nil {
+				flush()
+				fmt.Fprintf(w, "  [%s, %d bytes as a URL]\n", visible(p.Media.ContentType), len(p.Media.URL))
+			}
+		}
+		flush()
 	}
-	return nil
+	return w.Flush()
+}
+
+// visible returns a line with escapes in place of the characters that a terminal would execute, or that change how others are displayed.
+func visible(line string) string {
+	var b strings.Builder
+	for len(line) > 0 {
+		r, size := utf8.DecodeRuneInString(line)
+		if r != '\t' && unsafe(r) || r == utf8.RuneError && size == 1 {
+			quoted := strconv.QuoteToASCII(line[:size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(r)
+		}
+		line = line[size:]
+	}
+	return b.String()
+}
+
+// unsafe reports whether a terminal would execute a character, or display others differently because of it.
+func unsafe(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
 // input reads the values of --var.

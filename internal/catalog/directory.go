@@ -222,14 +222,9 @@ func (d *Directory) logMistakes(ctx context.Context, tree template.Tree) {
 		if mistaken[m] = true; d.mistaken[m] {
 			continue
 		}
-		args := []any{"file", filepath.Join(d.path, m.File)}
-		if m.Line > 0 {
-			args = append(args, "line", m.Line)
-		}
-		if m.Field != "" {
-			args = append(args, "field", m.Field)
-		}
-		args = append(args, "mistake", m.Message)
+		at := m
+		at.File = filepath.Join(d.path, m.File)
+		args := []any{slog.Any("", at)}
 		text := "mistake in a template; its files are not used"
 		for name, file := range tree.Paths {
 			if m.File == file || strings.HasPrefix(m.File, file+"/") {

@@ -70,12 +70,11 @@ func TestCompile_AnyText_ReturnsPromptOrProblems(t *testing.T) { // G1
 			require.Empty(t, front)
 		}
 		p, problems := Compile(body, testConfig(map[string]string{"p": text}))
-		require.Equal(t, p == nil, len(problems) > 0)
-		if p == nil {
-			return
-		}
 		_, err := p.Render(t.Context(), Data{Values: testValues, Schema: "{}"})
-		if err != nil {
+		switch {
+		case len(problems) > 0:
+			require.Error(t, err)
+		case err != nil:
 			require.ErrorContains(t, err, ".prompt:")
 		}
 	})

@@ -26,8 +26,8 @@ type Config struct {
 	Names map[string]Kind
 	// Context are the names that a body can use after @, besides those of {{#each}} and root; nil if they are not known.
 	Context []string
-	// Partial returns the text of a partial.
-	Partial func(name string) (Source, bool)
+	// Partial returns the text of a partial. Its error is the problem of the tag.
+	Partial func(name string) (Source, error)
 	// Schema: the prompt has a schema for its output.
 	Schema bool
 }
@@ -46,8 +46,12 @@ type Uses struct {
 	Partials []string
 	// Schema: the schema of the output is part of the text.
 	Schema bool
+	// Context are the names after @ of Config.Context that occur, sorted.
+	Context []string
 	// Literals are the texts that the bodies themselves contain.
 	Literals []Source
+	// Unread: a tag cannot be read, so that there may be more of all these.
+	Unread bool
 }
 
 // Uses returns what the prompt contains.
@@ -63,18 +67,22 @@ type compiler struct {
 	cfg      Config
 	root     shape
 	bodies   map[string]*body
+	missing  map[string]error // by the name of a partial
 	problems []Problem
 	open     []string // partials that are being checked
 	checked  int
 	names    map[string]bool
 	images   map[string]bool
+	context  map[string]bool
+	unread   map[Source]bool // lines, without their text, with a tag that cannot be read
 	uses     Uses
 	file     string
 }
 
-// Compile compiles a prompt. It returns all problems of the prompt and its partials; the prompt is nil if there are any.
+// Compile compiles a prompt. It returns all problems of the prompt and its partials. If there are any, the prompt cannot be rendered and states
+// only what it uses, as far as its tags can be read. A misspelled name is treated as a use of the one that is probably meant.
 func Compile(src Source, cfg Config) (*Prompt, []Problem) {
-	c := &compiler{cfg: cfg, root: anyShape, bodies: map[string]*body{}, names: map[string]bool{}, images: map[string]bool{}}
+	c := &compiler{cfg: cfg, root: anyShape, bodies: map[string]*body{}, missing: map[string]error{}, names: map[string]bool{}, images: map[string]bool{}, context: map[string]bool{}, unread: map[Source]bool{}}
 	if cfg.Names != nil {
 		c.root = shape{names: map[string]shape{}}
 		for name, kind := range cfg.Names {
@@ -82,17 +90,19 @@ func Compile(src Source, cfg Config) (*Prompt, []Problem) {
 		}
 	}
 	b := c.parse(src)
-	if len(c.problems) == 0 {
-		c.file = b.file
-		c.nodes(b.nodes, &level{this: c.root})
+	for _, p := range c.problems {
+		c.unread[Source{File: p.File, Line: p.Line}] = true
 	}
+	c.uses.Unread = len(c.problems) > 0
+	c.file = b.file
+	c.body(b, &level{this: c.root})
 	c.uses.Names, c.uses.Images = slices.Sorted(maps.Keys(c.names)), slices.Sorted(maps.Keys(c.images))
-	c.uses.Partials = slices.Sorted(maps.Keys(c.bodies))
+	c.uses.Partials, c.uses.Context = slices.Sorted(maps.Keys(c.bodies)), slices.Sorted(maps.Keys(c.context))
 	if len(c.problems) > 0 {
 		slices.SortFunc(c.problems, func(a, b Problem) int {
 			return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line, cmp.Compare(a.Message, b.Message))
 		})
-		return nil, slices.Compact(c.problems)
+		return &Prompt{uses: c.uses}, slices.Compact(c.problems)
 	}
 	return &Prompt{body: b, uses: c.uses}, nil
 }
@@ -101,7 +111,7 @@ func Compile(src Source, cfg Config) (*Prompt, []Problem) {
 const maxProblems = 200
 
 func (c *compiler) problem(line int, format string, args ...any) {
-	if len(c.problems) >= maxProblems {
+	if len(c.problems) >= maxProblems || c.unread[Source{File: c.file, Line: line}] {
 		return
 	}
 	c.problems = append(c.problems, Problem{c.file, line, fmt.Sprintf(format, args...)})
@@ -142,12 +152,17 @@ func (c *compiler) resolve(b *body, nodes []node) {
 				n.target = target
 				continue
 			}
-			src, ok := Source{}, false
-			if c.cfg.Partial != nil {
-				src, ok = c.cfg.Partial(n.name)
+			src, err := Source{}, c.missing[n.name]
+			switch {
+			case err != nil:
+			case c.cfg.Partial != nil:
+				src, err = c.cfg.Partial(n.name)
+			default:
+				err = fmt.Errorf("there is no partial %q", n.name)
 			}
-			if !ok {
-				c.problem(n.call.line, "there is no partial %q", n.name)
+			if err != nil {
+				c.missing[n.name] = err
+				c.problem(n.call.line, "%s", err)
 				continue
 			}
 			n.target = &body{file: src.File}
@@ -157,7 +172,14 @@ func (c *compiler) resolve(b *body, nodes []node) {
 	}
 }
 
-// nodes checks what a body does in a context.
+// body checks what a body does in a context.
+func (c *compiler) body(b *body, at *level) {
+	if !b.broken {
+		c.nodes(b.nodes, at)
+	}
+}
+
+// nodes checks what a part of a body does in a context.
 func (c *compiler) nodes(nodes []node, at *level) {
 	for _, n := range nodes {
 		if c.checked++; c.checked > maxChecked {
@@ -207,7 +229,7 @@ func (c *compiler) partial(n *partialNode, at *level) {
 	}
 	file := c.file
 	c.file, c.open = n.target.file, append(c.open, n.name)
-	c.nodes(n.target.nodes, inner)
+	c.body(n.target, inner)
 	c.file, c.open = file, c.open[:len(c.open)-1]
 }
 

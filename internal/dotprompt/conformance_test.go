@@ -136,12 +136,15 @@ func outcome(file string, s suite, i int) (got, want string) {
 		}
 	}
 	assets(file, values)
-	p, problems := Compile(body, Config{Partial: func(name string) (Source, bool) {
+	p, problems := Compile(body, Config{Partial: func(name string) (Source, error) {
 		text, ok := s.Partials[name]
 		if !ok {
 			text, ok = s.ResolverPartials[name]
 		}
-		return Source{name, 1, text}, ok
+		if !ok {
+			return Source{}, fmt.Errorf("there is no partial %q", name)
+		}
+		return Source{name, 1, text}, nil
 	}})
 	if len(problems) > 0 {
 		return problems[0].Error(), want

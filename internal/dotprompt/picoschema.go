@@ -21,6 +21,17 @@ func (e *SchemaError) Error() string { return e.Message }
 // scalars are the names of types in Picoschema.
 var scalars = []string{"string", "boolean", "null", "number", "integer", "any"}
 
+// Types returns the names of the types of Picoschema.
+func Types() []string { return slices.Clone(scalars) }
+
+// Type returns the type that a text of Picoschema has before its description, empty if it has none.
+func Type(s string) string {
+	if kind, _ := described(s); slices.Contains(scalars, kind) {
+		return kind
+	}
+	return ""
+}
+
 // anyKey is the name of all properties that an object has besides those that are named.
 const anyKey = "(*)"
 

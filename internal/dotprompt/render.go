@@ -53,6 +53,9 @@ const stepsPerCheck = 512
 
 // Render returns the messages of a prompt. Its error names file and line.
 func (p *Prompt) Render(ctx context.Context, data Data) ([]Message, error) {
+	if p.body == nil {
+		return nil, errors.New("the prompt has problems")
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, MaxTime, fmt.Errorf("rendering takes more than %s", MaxTime))
 	defer cancel()
 	values, err := canonical(data.Values, 0)

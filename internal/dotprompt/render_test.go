@@ -31,9 +31,12 @@ func flat(messages []Message) string {
 var testNames = map[string]Kind{"a": KindText, "b": KindText, "list": KindList, "photo": KindImage, "n": KindAny}
 
 func testConfig(partials map[string]string) Config {
-	return Config{Names: testNames, Context: []string{"locale"}, Schema: true, Partial: func(name string) (Source, bool) {
+	return Config{Names: testNames, Context: []string{"locale"}, Schema: true, Partial: func(name string) (Source, error) {
 		text, ok := partials[name]
-		return Source{"_" + name + ".prompt", 1, text}, ok
+		if !ok {
+			return Source{}, fmt.Errorf("there is no partial %q", name)
+		}
+		return Source{"_" + name + ".prompt", 1, text}, nil
 	}}
 }
 
@@ -193,9 +196,8 @@ func TestCompile_EachMistake_NamesFileLineAndRemedy(t *testing.T) { // G1
 		{strings.Repeat("{{a}}", 60_000), "t.prompt:1", "split the prompt"},
 	} {
 		p, problems := Compile(Source{"t.prompt", 1, c.body}, testConfig(partials))
-		if p != nil {
-			t.Fatalf("compiles: %.200s", c.body)
-		}
+		_, err := p.Render(t.Context(), Data{})
+		require.Error(t, err, "%.200s", c.body)
 		found := false
 		for _, problem := range problems {
 			require.NotZero(t, problem.Line)
@@ -223,6 +225,13 @@ func TestCompile_SeveralMistakes_AreAllReported(t *testing.T) { // G1
 	require.Len(t, problems, 3)
 	_, problems = Compile(Source{"t.prompt", 1, "{{a\n{{b]}}\n{{\"x}}\n{{/if}}"}, testConfig(nil))
 	require.GreaterOrEqual(t, len(problems), 2, "%v", problems)
+	// Names are checked also where a tag cannot be read, and each line with such a tag has one problem.
+	p, problems := Compile(Source{"t.prompt", 1, "{{nope x]}}\n{{nope}}\n{{>p}}"}, testConfig(map[string]string{"p": "{{A}}"}))
+	require.Len(t, problems, 3, "%v", problems)
+	require.Equal(t, []string{"a"}, p.Uses().Names, "of a misspelled name, the one that is meant")
+	// Where blocks do not end, what is in them is not known.
+	_, problems = Compile(Source{"t.prompt", 1, "{{#each list}}\n{{a}}"}, testConfig(nil))
+	require.Len(t, problems, 1, "%v", problems)
 }
 
 // hostile are parts of values that mean something in templates, in markers of the dotprompt library, or to the assembly of messages.

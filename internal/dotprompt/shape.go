@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"berth/internal/editdistance"
 )
 
 // shape is what is known of a value before it is rendered.
@@ -120,6 +122,8 @@ func (c *compiler) path(p *path, at *level) shape {
 			}
 		case c.cfg.Context != nil && !slices.Contains(c.cfg.Context, name):
 			c.problem(p.line, "there is no @%s: use one of %s", name, "@"+strings.Join(c.cfg.Context, ", @"))
+		default:
+			c.context[name] = true
 		}
 		return anyShape
 	}
@@ -156,7 +160,7 @@ func (c *compiler) walk(p *path, s shape, parts []string, at *level) shape {
 		case s.names != nil:
 			next, ok := s.names[part]
 			if !ok {
-				c.problem(p.line, "there is no variable %q%s", part, c.suggest(part, s))
+				c.problem(p.line, "there is no variable %.*q%s", maxQuoted, part, c.suggest(part, s))
 				return anyShape
 			}
 			s = next
@@ -172,13 +176,15 @@ func (c *compiler) walk(p *path, s shape, parts []string, at *level) shape {
 	return s
 }
 
+// maxQuoted is how much of a name a problem quotes, in bytes.
+const maxQuoted = 80
+
 // suggest returns the names that could be meant.
 func (c *compiler) suggest(name string, s shape) string {
 	names := slices.Sorted(maps.Keys(s.names))
-	for _, n := range names {
-		if strings.EqualFold(n, name) {
-			return ": write " + n
-		}
+	if meant := editdistance.Nearest(name, names); meant != "" {
+		c.use(s, []string{meant})
+		return ": write " + meant
 	}
 	if len(names) == 0 {
 		return ": declare it under variables"

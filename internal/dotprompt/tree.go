@@ -42,15 +42,17 @@ type partialNode struct {
 type body struct {
 	file  string
 	nodes []node
+	// broken: what is in which block is not known.
+	broken bool
 }
 
 // parse builds the tree of a body.
 func parse(src Source) (*body, []Problem) {
 	items, problems := scan(src)
 	trimSpace(items)
-	b := &builder{file: src.File, problems: problems}
+	b := &builder{file: src.File}
 	root := b.block(items)
-	return &body{file: src.File, nodes: root}, b.problems
+	return &body{file: src.File, nodes: root, broken: len(b.problems) > 0}, append(problems, b.problems...)
 }
 
 // open is a block that has not ended.
@@ -114,6 +116,9 @@ func (b *builder) block(items []item) []node {
 		if !o.chained {
 			b.problem(o.block.line, "the block {{#%s}} has no end: add {{/%s}}", o.name, o.name)
 		}
+	}
+	for len(b.stack) > 1 {
+		b.pop()
 	}
 	return b.stack[0].nodes
 }

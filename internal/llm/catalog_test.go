@@ -442,13 +442,21 @@ func TestRouting_RoutesAndTemplates_MostSpecificNamesTheModel(t *testing.T) {
 			"a vision, a default, a default; a vision, a default, a default",
 			[]string{
 				"step read uses a, because the routing file (BERTH_ROUTING_FILE) has no model eyes: add it to models, or a route triage.read",
-				"step facts uses a, because the routing file (BERTH_ROUTING_FILE) has no model big: add it to models, or a route triage.facts",
+				"step facts uses a in the paid tier, because the routing file (BERTH_ROUTING_FILE) has no model big: add it to models, or a route triage.facts",
+			},
+		},
+		"unknown models, of which others take the place": {
+			[]string{"a", "b"},
+			map[string]Route{"default": {Paid: "a", Free: "b"}, "vision": {Paid: "a", Free: "b"}},
+			"a vision, a default, a default; b vision, b default, b default",
+			[]string{
+				"step read uses a in the paid tier and b in the free tier, because the routing file (BERTH_ROUTING_FILE) has no model eyes: add it to models, or a route triage.read",
+				"step facts uses a in the paid tier, because the routing file (BERTH_ROUTING_FILE) has no model big: add it to models, or a route triage.facts",
 			},
 		},
 		"nothing": {nil, nil, " ,  ,  ;  ,  ,  ", []string{
-			"step read has no model, because the routing file (BERTH_ROUTING_FILE) has no model eyes", "step facts has no model, because",
-			"step facts has no model in the free tier: add a route triage.facts", "step advice has no model in the paid tier: add a route triage.advice",
-			"step advice has no model in the free tier",
+			"step read has no model, because the routing file (BERTH_ROUTING_FILE) has no model eyes", "step facts has no model in the paid tier, because",
+			"step facts has no model in the free tier: add a route triage.facts", "step advice has no model in the paid and free tier: add a route triage.advice",
 		}},
 	} {
 		routed := catalog(c.models, c.routes)

@@ -71,25 +71,63 @@ func (c *Catalog) Routing(t *template.Template) (routed []RoutedStep) {
 	return routed
 }
 
-// Lacks returns what the routing file lacks for the steps of a template, each with what to do. Keys of providers are not checked.
-func (c *Catalog) Lacks(t *template.Template) (lacks []string) {
-	for _, r := range c.Routing(t) {
-		s, _ := t.Step(r.Step)
-		want, text := named(s.Plan(), r.Tier), ""
-		add := fmt.Sprintf("add it to models, or a route %s.%s", t.Name, s.ID)
-		switch {
-		case r.Model == "" && want != "":
-			text = fmt.Sprintf("template %s: step %s has no model, because the routing file (BERTH_ROUTING_FILE) has no model %s: %s", t.Name, s.ID, want, add)
-		case r.Model == "":
-			text = fmt.Sprintf("template %s: step %s has no model in the %s tier: add a route %s.%s to the routing file (BERTH_ROUTING_FILE)", t.Name, s.ID, r.Tier, t.Name, s.ID)
-		case want != "" && !c.has(want) && (r.By == defaultRoute || r.By == visionRoute):
-			text = fmt.Sprintf("template %s: step %s uses %s, because the routing file (BERTH_ROUTING_FILE) has no model %s: %s", t.Name, s.ID, r.Model, want, add)
+// lack is a model that a template names for a step and the routing file does not have.
+type lack struct {
+	want  string // empty if the template names none
+	none  bool   // no other model is used in its place
+	tiers []berth.Tier
+	used  []string // in its place, by tier
+}
+
+// Lacks returns what the routing file lacks for the steps of a template, once for each model that a step names, with what to do. Keys of providers
+// are not checked.
+func (c *Catalog) Lacks(t *template.Template) (texts []string) {
+	for _, s := range t.Steps {
+		var lacks []lack
+		for _, tier := range tiers {
+			model, by, _ := c.modelOf(t.Name, s.Plan(), tier) // the error is that there is none
+			want := named(s.Plan(), tier)
+			if model != "" && (want == "" || c.has(want) || by != defaultRoute && by != visionRoute) {
+				continue
+			}
+			i := slices.IndexFunc(lacks, func(l lack) bool { return l.want == want && l.none == (model == "") })
+			if i < 0 {
+				i, lacks = len(lacks), append(lacks, lack{want: want, none: model == ""})
+			}
+			lacks[i].tiers, lacks[i].used = append(lacks[i].tiers, tier), append(lacks[i].used, model)
 		}
-		if text != "" && !slices.Contains(lacks, text) {
-			lacks = append(lacks, text)
+		for _, l := range lacks {
+			texts = append(texts, fmt.Sprintf("template %s: step %s %s", t.Name, s.ID, l.text(fmt.Sprintf("%s.%s", t.Name, s.ID))))
 		}
 	}
-	return lacks
+	return texts
+}
+
+func (l lack) text(route string) string {
+	inTiers := func(tiers []berth.Tier) string {
+		var names []string
+		for _, tier := range tiers {
+			names = append(names, string(tier))
+		}
+		return " in the " + strings.Join(names, " and ") + " tier"
+	}
+	because := fmt.Sprintf(", because the routing file (BERTH_ROUTING_FILE) has no model %s: add it to models, or a route %s", l.want, route)
+	everywhere := len(l.tiers) == len(tiers) && len(slices.Compact(slices.Clone(l.used))) == 1
+	switch {
+	case l.want == "":
+		return "has no model" + inTiers(l.tiers) + ": add a route " + route + " to the routing file (BERTH_ROUTING_FILE)"
+	case l.none && everywhere:
+		return "has no model" + because
+	case l.none:
+		return "has no model" + inTiers(l.tiers) + because
+	case everywhere:
+		return "uses " + l.used[0] + because
+	}
+	var uses []string
+	for i, tier := range l.tiers {
+		uses = append(uses, l.used[i]+inTiers([]berth.Tier{tier}))
+	}
+	return "uses " + strings.Join(uses, " and ") + because
 }
 
 // Unserved returns the tiers in which a step of a template has no model: their tasks are refused.

@@ -195,6 +195,9 @@ type Problem struct {
 	Path    []string
 	Message string
 	Unknown []string // properties at the path that the schema does not have
+	// Kind is the violation as the library describes it, nil for others, and Schema the place in the schema of the part that is violated.
+	Kind   jsonschema.ErrorKind
+	Schema []string
 }
 
 // Problems returns the violations that a validation found, nil when err is nil.
@@ -213,7 +216,9 @@ func Problems(err error) []Problem {
 			walk(cause, e)
 		}
 		if len(e.Causes) == 0 {
-			p := Problem{Path: e.InstanceLocation, Message: describe(e.ErrorKind, of.ErrorKind)}
+			p := Problem{Path: e.InstanceLocation, Message: describe(e.ErrorKind, of.ErrorKind), Kind: e.ErrorKind}
+			_, fragment, _ := strings.Cut(e.SchemaURL, "#")
+			p.Schema, _ = pointer(fragment)
 			if name, ok := of.ErrorKind.(*kind.PropertyNames); ok { // the library has no place of a name
 				p.Path = append(slices.Clone(of.InstanceLocation), name.Property)
 			}

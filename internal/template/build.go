@@ -3,12 +3,13 @@ package template
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"berth"
 	"berth/internal/dotprompt"
+	"berth/internal/editdistance"
 )
 
 // Defaults of a template.
@@ -17,11 +18,14 @@ const (
 	defaultBackground = 5
 )
 
+// Limits of the timeout of a step. That of the worker limits it as well.
+const (
+	minTimeout = time.Second
+	maxTimeout = 24 * time.Hour
+)
+
 // fieldPath returns the path of a field of step i.
 type fieldPath func(i int, field ...string) []string
-
-// anyLocale are the languages of prompts that name none.
-var anyLocale = []berth.Locale{berth.LocaleEN, berth.LocaleZH}
 
 // build checks the fields, reads what they name, and fills the template.
 func (l *loader) build(at fieldPath) {
@@ -30,86 +34,16 @@ func (l *loader) build(at fieldPath) {
 	if l.spec.Credits != nil {
 		t.Credits = *l.spec.Credits
 	}
-	t.Locales = l.locales(at)
-	t.Title = l.text([]string{"title"}, l.spec.Title, "")
-	t.Description = l.text([]string{"description"}, l.spec.Description, "")
+	declared := l.findLanguages(at)
+	t.Title = l.title([]string{"title"}, l.spec.Title, "")
+	t.Description = l.text([]string{"description"}, l.spec.Description, berth.MaxTemplateText)
 	l.variables()
 	l.background()
 	l.streamParts()
 	l.steps(at)
+	l.settleLanguages(declared)
 	l.unused()
 }
-
-// locales returns the declared languages, else those of the prompt files.
-func (l *loader) locales(at fieldPath) []berth.Locale {
-	if len(l.spec.Locales) > 0 {
-		for i, given := range l.spec.Locales {
-			path := []string{"locales", fmt.Sprint(i)}
-			tag, err := berth.ParseLanguage("locale", string(given))
-			switch {
-			case err != nil:
-				l.invalid(path, "%s", strings.TrimPrefix(err.Error(), "locale: "))
-			case tag != string(given):
-				l.invalid(path, "write %s instead of %s", tag, given)
-			}
-		}
-		return l.spec.Locales
-	}
-	var own, shared []berth.Locale
-	for _, s := range l.spec.Steps {
-		stem := promptStem(s)
-		for i, dir := range l.dirs {
-			for _, file := range slices.Sorted(maps.Keys(dir.files)) {
-				found, locale := splitPrompt(file)
-				if found != stem || locale == "" || !strings.HasSuffix(file, promptEnd) {
-					continue
-				}
-				if i == 0 && !strings.HasPrefix(stem, "_") {
-					own = append(own, locale)
-				} else if strings.HasPrefix(stem, "_") {
-					shared = append(shared, locale)
-				}
-			}
-		}
-	}
-	if len(own) == 0 {
-		own = shared
-	}
-	slices.Sort(own)
-	own = slices.Compact(own)
-	for _, locale := range own {
-		if tag, err := berth.ParseLanguage("locale", string(locale)); err != nil || tag != string(locale) {
-			l.invalid(at(0, "prompt"), "%q in the name of a prompt file is not a language: write name.en%s", locale, promptEnd)
-		}
-	}
-	if len(own) == 0 {
-		return anyLocale
-	}
-	return own
-}
-
-// text completes a text for users: that of one language is for the preferred one, and none is the name.
-func (l *loader) text(path []string, t Text, name string) Text {
-	first := berth.LocaleEN
-	if len(l.out.Locales) > 0 {
-		first = l.out.Locales[0]
-	}
-	if s, ok := t[""]; ok {
-		return Text{first: s}
-	}
-	for locale := range t {
-		if tag, err := berth.ParseLanguage("locale", string(locale)); err != nil || tag != string(locale) {
-			l.invalid(append(path, string(locale)), "is not a language: write a tag such as en, pt-BR or zh")
-		}
-	}
-	if len(t) == 0 && name != "" {
-		return Text{first: name}
-	}
-	return t
-}
-
-// child returns the path of a part of a field. No two paths share memory.
-func child(path []string, parts ...string) []string { return slices.Concat(path, parts) }
 
 func (l *loader) variables() {
 	groups := map[string]int{}
@@ -130,23 +64,30 @@ func (l *loader) variables() {
 		case v.Evidence && v.Kind == KindImage:
 			l.invalid(child(path, "evidence"), "only texts are searched: set it for the variable that gets the text of the image")
 		}
-		v.Label, v.Help = l.text(child(path, "label"), v.Label, v.Name), l.text(child(path, "help"), v.Help, "")
+		v.Label, v.Help = l.title(child(path, "label"), v.Label, v.Name), l.text(child(path, "help"), v.Help, berth.MaxTemplateText)
+		l.shown(child(path, "default"), v.Default)
 		l.out.Variables = append(l.out.Variables, v)
 	}
 	for i, v := range l.spec.Variables {
-		if v.Group != "" && groups[v.Group] == 1 {
+		if v.Group != "" && groups[v.Group] == 1 && !l.listViolated("variables", "group") {
 			l.invalid([]string{"variables", fmt.Sprint(i), "group"}, "%s is alone in its group: write required: true instead, or give the alternatives the same group", v.Name)
 		}
 	}
+}
+
+// invalidName reports a mistake in a name that prompts use.
+func (l *loader) invalidName(path []string, format string, args ...any) {
+	l.unsure = true
+	l.invalid(path, format, args...)
 }
 
 // checkName reports a name that prompts cannot use, or that another value has.
 func (l *loader) checkName(path []string, name string, seen map[string]bool) {
 	switch {
 	case dotprompt.Reserved(name):
-		l.invalid(path, "%s has a meaning of its own in prompts: use another name", name)
+		l.invalidName(path, "%s has a meaning of its own in prompts: use another name", name)
 	case seen[name]:
-		l.invalid(path, "%s is the name of another value: use another name", name)
+		l.invalidName(path, "%s is the name of another value: use another name", name)
 	}
 	seen[name] = true
 }
@@ -169,7 +110,7 @@ func (l *loader) background() {
 		path := []string{"background", fmt.Sprint(i)}
 		l.checkName(child(path, "name"), b.Name, seen)
 		if (b.Results == "") == (len(b.Matching) == 0) {
-			l.invalid(path, "has either results, the name of a template, or matching, the names of variables")
+			l.invalid(path, "needs either results, the name of a template, or matching, the names of variables")
 		}
 		b.Max = cmp.Or(b.Max, defaultBackground)
 		l.out.Background = append(l.out.Background, b)
@@ -182,20 +123,22 @@ func (l *loader) streamParts() {
 	for i, s := range l.spec.Stages {
 		path := []string{"stages", fmt.Sprint(i)}
 		if seen["stage:"+string(s.ID)] {
-			l.invalid(child(path, "id"), "is written twice")
+			l.unsureMarks = true
+			l.invalid(child(path, "id"), "is the id of another stage: use another one")
 		}
 		seen["stage:"+string(s.ID)] = true
-		s.Label = l.text(child(path, "label"), s.Label, string(s.ID))
+		s.Label = l.title(child(path, "label"), s.Label, string(s.ID))
 		l.out.Stages = append(l.out.Stages, s)
 	}
 	for i, s := range l.spec.Items {
 		path := []string{"items", fmt.Sprint(i)}
 		if seen[s.ID] {
-			l.invalid(child(path, "id"), "is written twice, or is the word stage")
+			l.unsureMarks = true
+			l.invalid(child(path, "id"), "is the id of another item, or the word stage: use another one")
 		}
 		seen[s.ID] = true
 		item := s.Item
-		item.Label = l.text(child(path, "label"), item.Label, item.ID)
+		item.Label = l.title(child(path, "label"), item.Label, item.ID)
 		item.Schema, l.out.items[item.ID] = l.schema(l.doc, child(path, "schema"), &s.Schema)
 		l.out.Items = append(l.out.Items, item)
 	}
@@ -206,14 +149,18 @@ func (l *loader) steps(at fieldPath) {
 	for i, s := range l.spec.Steps {
 		step := s.Step
 		if ids[step.ID] {
-			l.invalid(at(i, "id"), "%s is the id of another step", step.ID)
+			l.incomplete = true
+			l.invalid(at(i, "id"), "%s is the id of another step: use another one", step.ID)
 		}
 		ids[step.ID] = true
 		l.order(i, at)
-		step.Label = l.text(at(i, "label"), step.Label, step.ID)
+		step.Label = l.title(at(i, "label"), step.Label, step.ID)
 		step.Status = berth.TaskStatus(cmp.Or(string(step.Status), strings.ToUpper(step.ID)+"_PENDING"))
 		if step.Status.Final() || step.Status == berth.TaskPending || step.Status == berth.TaskStreaming {
 			l.invalid(at(i, "status"), "%s is the status of every task at another time: use another word", step.Status)
+		}
+		if d := time.Duration(step.Timeout); findExact(l.doc.root, at(i, "timeout")) != nil && (d < minTimeout || d > maxTimeout) {
+			l.invalid(at(i, "timeout"), "must be a duration from %s to %.0fh, such as 90s", minTimeout, maxTimeout.Hours())
 		}
 		step.Truncated = cmp.Or(step.Truncated, berth.TruncatedFails)
 		step.Schema, l.out.outputs[step.ID] = l.schema(l.doc, at(i, "schema"), &s.Schema)
@@ -221,10 +168,10 @@ func (l *loader) steps(at fieldPath) {
 		l.mode(i, &step, at)
 		l.out.Steps = append(l.out.Steps, step)
 	}
-	if last := len(l.out.Steps) - 1; last >= 0 && l.out.Steps[last].Mode != berth.ModeStream {
+	if last := len(l.out.Steps) - 1; last >= 0 && l.out.Steps[last].Mode != berth.ModeStream && !l.isViolated(at(last, "mode")) {
 		for field, n := range map[string]int{"stages": len(l.out.Stages), "items": len(l.out.Items)} {
 			if n > 0 {
-				l.invalid([]string{field}, "only a stream has %s, and the mode of the last step is %s", field, l.out.Steps[last].Mode)
+				l.invalid([]string{field}, "only a stream has %s, and the mode of the last step is %s: remove them", field, l.out.Steps[last].Mode)
 			}
 		}
 	}
@@ -233,9 +180,10 @@ func (l *loader) steps(at fieldPath) {
 // order checks when a step runs, and where its output goes.
 func (l *loader) order(i int, at fieldPath) {
 	s, last := l.spec.Steps[i], i == len(l.spec.Steps)-1
-	for _, name := range s.When {
-		if _, ok := l.out.variable(name); !ok {
+	for j, name := range s.When {
+		if _, ok := l.out.variable(name); !ok && l.namesKnown() {
 			l.invalid(at(i, "when"), "there is no variable %s%s", name, meant(name, l.variableNames()))
+			s.When[j] = editdistance.Nearest(name, l.variableNames())
 		}
 	}
 	switch {
@@ -244,7 +192,7 @@ func (l *loader) order(i int, at fieldPath) {
 	case last && s.Into != "":
 		l.invalid(at(i, "into"), "no step follows that could use it: remove into")
 	case !last && s.Into == "":
-		l.invalid(at(i, "into"), "missing: the variable that its output becomes; otherwise it would be lost")
+		l.invalidName(at(i, "into"), "missing: name the variable that its output becomes; otherwise it would be lost")
 	case !last:
 		l.into(i, s, at(i, "into"))
 	}
@@ -252,27 +200,24 @@ func (l *loader) order(i int, at fieldPath) {
 
 // into checks that a step's output has a name of its own, or completes a variable that is certainly not given.
 func (l *loader) into(i int, s stepSpec, path []string) {
-	for _, earlier := range l.spec.Steps[:i] {
-		if earlier.Into == s.Into {
-			l.invalid(path, "%s is the output of step %s: use another name", s.Into, earlier.ID)
-		}
-	}
-	if slices.ContainsFunc(l.spec.Background, func(b Background) bool { return b.Name == s.Into }) {
-		l.invalid(path, "%s is a list of background: use another name", s.Into)
-	}
-	if dotprompt.Reserved(s.Into) {
-		l.invalid(path, "%s has a meaning of its own in prompts: use another name", s.Into)
-	}
 	v, declared := l.out.variable(s.Into)
+	earlier := slices.IndexFunc(l.spec.Steps[:i], func(earlier stepSpec) bool { return earlier.Into == s.Into })
 	switch {
+	case earlier >= 0:
+		l.invalidName(path, "%s is the output of step %s: use another name", s.Into, l.spec.Steps[earlier].ID)
+	case slices.ContainsFunc(l.spec.Background, func(b Background) bool { return b.Name == s.Into }):
+		l.invalidName(path, "%s is a list of background: use another name", s.Into)
+	case dotprompt.Reserved(s.Into):
+		l.invalidName(path, "%s has a meaning of its own in prompts: use another name", s.Into)
 	case !declared:
 	case v.Kind == KindImage:
-		l.invalid(path, "%s is an image, an output is a text: use another name", s.Into)
+		l.invalidName(path, "%s is an image, an output is a text: use another name", s.Into)
+	case slices.Contains(s.When, "") || l.listViolated("variables", "group") || l.isViolated(slices.Concat(path[:len(path)-1], []string{"when"})): // unknown
 	case v.Group == "" || len(s.When) == 0 || slices.ContainsFunc(s.When, func(name string) bool {
 		other, _ := l.out.variable(name)
 		return other.Group != v.Group || name == s.Into
 	}):
-		l.invalid(path, "%s could be given by the user as well: use another name, or run the step only when alternatives of its group are given", s.Into)
+		l.invalidName(path, "%s could be given by the user as well: use another name, or run the step only when alternatives of its group are given", s.Into)
 	}
 }
 
@@ -309,8 +254,8 @@ func (l *loader) mode(i int, s *Step, at fieldPath) {
 
 // unused reports what is declared and has no effect.
 func (l *loader) unused() {
-	if len(l.mistakes) > 0 {
-		return // a prompt may be unreadable
+	if l.unread || !l.namesKnown() {
+		return
 	}
 	reads := map[string]bool{}
 	for _, s := range l.out.Steps {
@@ -339,7 +284,7 @@ func (l *loader) unused() {
 		}
 	}
 	for i, s := range l.out.Steps {
-		if s.Into != "" && !reads[s.Into] {
+		if s.Into != "" && !reads[s.Into] && i < len(l.out.Steps)-1 {
 			l.invalid([]string{"steps", fmt.Sprint(i), "into"}, "no prompt uses %s: remove the step, or write {{%s}} in a later prompt", s.Into, s.Into)
 		}
 	}

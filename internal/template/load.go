@@ -45,7 +45,7 @@ type Template struct {
 	Title       Text           `json:"title"`
 	Description Text           `json:"description,omitempty"`
 	Credits     int64          `json:"credits"`
-	// Locales are the languages of its prompts, the preferred one first.
+	// Locales are the languages of its prompts, the preferred one first; empty if they do not depend on the language.
 	Locales    []berth.Locale `json:"locales"`
 	Variables  []Variable     `json:"variables"`
 	Steps      []Step         `json:"steps"`
@@ -75,10 +75,11 @@ func (t *Template) Item(id string) *jsonschema.Schema { return t.items[id] }
 
 // Load reads a template from its files. Their names have no directory. Its error is of type Mistakes.
 func Load(name berth.Template, files map[string]string) (*Template, error) {
-	l := &loader{name: name, dirs: []directory{{files: files}}}
+	l := &loader{name: name, dirs: []directory{{files: maps.Clone(files)}}}
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		if !validFile.MatchString(file) {
-			l.add(file, 0, nil, "the name of a file has letters, digits, dots, _ and - only, and no directory")
+			l.add(file, 0, nil, "the name of a file has letters, digits, dots, _ and - only, and no directory: rename it")
+			delete(l.dirs[0].files, file)
 		}
 	}
 	t := l.load()
@@ -103,10 +104,19 @@ type loader struct {
 	single   string
 	mistakes Mistakes
 	used     map[string]string
+	bad      map[string]bool // files that cannot be read
 	// doc is the document with its fields; step i is at stepPath(i).
 	doc  *document
 	spec spec
 	out  *Template
+	// violated are the places of doc that violate its schema: nothing else is reported of them.
+	violated [][]string
+	texts    []textAt
+	// languages are those that prompts are compiled for, one without a name if there are none.
+	languages []berth.Locale
+	// localized: a prompt depends on the language. unread: a prompt, or a part of one, cannot be read. unsure: a name has a mistake, so that not
+	// all are known. incomplete: a step has no prompt. unsureMarks: a stage or item has a mistake.
+	localized, unread, unsure, incomplete, unsureMarks bool
 }
 
 func (l *loader) add(file string, line int, path []string, format string, args ...any) {
@@ -124,7 +134,7 @@ const maxShown = 500
 func shorten(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {
 			return '\uFFFD'
 		}
 		return r
@@ -141,21 +151,39 @@ func (l *loader) at(d *document, path []string, format string, args ...any) {
 	l.addAt(d.file, n.Line+d.offset, n.Column, path, format, args...)
 }
 
-// invalid reports a mistake in a field of the template.
+// invalid reports a mistake in a field of the template, unless it, or what it is a part of, violates the schema.
 func (l *loader) invalid(path []string, format string, args ...any) {
-	l.at(l.doc, path, format, args...)
+	if !l.isViolated(path) {
+		l.at(l.doc, path, format, args...)
+	}
 }
 
-// find returns a file of the template's directory or, if it is shared, of one above.
+func (l *loader) isViolated(path []string) bool {
+	return slices.ContainsFunc(l.violated, func(of []string) bool {
+		return slices.Equal(of, path) || len(of) > 1 && len(of) < len(path) && slices.Equal(of, path[:len(of)])
+	})
+}
+
+// listViolated reports whether a list, one of its entries, or one of these fields of an entry violates the schema.
+func (l *loader) listViolated(list string, fields ...string) bool {
+	return slices.ContainsFunc(l.violated, func(path []string) bool {
+		return len(path) > 0 && path[0] == list && (len(path) <= 2 || slices.Contains(fields, path[len(path)-1]))
+	})
+}
+
+// find returns a file of the template's directory or, if it is shared, of one above. One that cannot be read is empty.
 func (l *loader) find(name string, shared bool) (dotprompt.Source, bool) {
 	for i, dir := range l.dirs {
 		if text, ok := dir.files[name]; ok && (i == 0 || shared) {
-			text = normal(text)
+			src := dotprompt.Source{File: path.Join(dir.path, name), Line: 1, Text: normal(text)}
 			if _, again := l.used[name]; !again {
-				l.used[name] = text
-				l.checkFile(path.Join(dir.path, name), text)
+				l.used[name] = src.Text
+				l.bad[name] = !l.checkFile(src.File, src.Text)
 			}
-			return dotprompt.Source{File: path.Join(dir.path, name), Line: 1, Text: text}, true
+			if l.bad[name] {
+				src.Text, l.used[name], l.unread = "", "", true
+			}
+			return src, true
 		}
 	}
 	return dotprompt.Source{}, false
@@ -166,23 +194,28 @@ func normal(text string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(text, "\ufeff"), "\r\n", "\n")
 }
 
-func (l *loader) checkFile(file, text string) {
+// checkFile reports a file that is too large or no text. It returns false if it cannot be read.
+func (l *loader) checkFile(file, text string) bool {
 	switch bytes := total(l.used); {
 	case len(text) > MaxFileBytes:
 		l.add(file, 0, nil, "has more than %d bytes: shorten or divide it", MaxFileBytes)
+		return false
 	case bytes > MaxBytes:
-		l.add(file, 0, nil, "the files of the template have more than %d bytes together", MaxBytes)
+		l.add(file, 0, nil, "the files of the template have more than %d bytes together: shorten them", MaxBytes)
+		return false
 	case len(l.used) > MaxFiles:
-		l.add(file, 0, nil, "the template has more than %d files", MaxFiles)
+		l.add(file, 0, nil, "the template has more than %d files: join some", MaxFiles)
+		return false
 	}
 	line := 0
 	for text := range strings.Lines(text) {
 		line++
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
 			l.add(file, line, nil, "is not a text in UTF-8: save the file in this encoding")
-			return
+			return false
 		}
 	}
+	return true
 }
 
 func total(files map[string]string) (n int) {
@@ -194,28 +227,38 @@ func total(files map[string]string) (n int) {
 
 // load returns the template, or nil and the loader's mistakes.
 func (l *loader) load() *Template {
-	l.used = map[string]string{}
+	l.used, l.bad = map[string]string{}, map[string]bool{}
 	l.out = &Template{
 		Name: l.name, prompts: map[promptKey]*dotprompt.Prompt{}, outputs: map[string]*jsonschema.Schema{}, items: map[string]*jsonschema.Schema{},
 	}
 	own := l.dirs[0].files
-	if !validName.MatchString(string(l.name)) || len(l.name) > maxName {
-		l.add(cmp.Or(l.dirs[0].path, string(l.name)), 0, nil, "invalid name %.80q: a template has a name such as ticket_summary, with at most %d small letters, digits, _ and -", l.name, maxName)
-	}
 	_, described := own[mainFile]
-	switch prompts := promptsIn(own); {
-	case len(l.mistakes) > 0:
-		return nil
+	prompts := promptsIn(own)
+	file := cmp.Or(strings.TrimSuffix(l.dirs[0].path, "/"), string(l.name), mainFile)
+	switch {
 	case described && l.single == "":
-		l.readDirectory()
+		file = l.dirs[0].path + mainFile
+	case l.single != "":
+		file = l.dirs[0].path + l.single
+	case len(prompts) == 1:
+		file, l.single = l.dirs[0].path+prompts[0], prompts[0]
+	}
+	if !isName(l.name) {
+		hint := ""
+		if lower := berth.Template(strings.ToLower(string(l.name))); isName(lower) {
+			hint = ": write " + string(lower)
+		}
+		l.add(file, 0, nil, "invalid name %.80q: a template has a name such as ticket_summary, with at most %d small letters, digits, _ and -%s", l.name, maxName, hint)
+	}
+	switch {
 	case l.single != "":
 		l.readSingle(l.single)
-	case len(prompts) == 1:
-		l.readSingle(prompts[0])
+	case described:
+		l.readDirectory()
 	case len(prompts) == 0:
-		l.add(cmp.Or(l.dirs[0].path, string(l.name)), 0, nil, "has no %s and no file *%s", mainFile, promptEnd)
+		l.add(file, 0, nil, "has no %s and no file *%s", mainFile, promptEnd)
 	default:
-		l.add(cmp.Or(l.dirs[0].path, string(l.name)), 0, nil, "has several prompts (%s) and no %s", strings.Join(prompts, ", "), mainFile)
+		l.add(file, 0, nil, "has several prompts (%s) and no %s", strings.Join(prompts, ", "), mainFile)
 	}
 	if len(l.mistakes) > 0 {
 		return nil
@@ -223,6 +266,10 @@ func (l *loader) load() *Template {
 	l.out.files = l.used
 	l.out.Version = hash(l.used)
 	return l.out
+}
+
+func isName(name berth.Template) bool {
+	return validName.MatchString(string(name)) && len(name) <= maxName
 }
 
 // promptsIn returns the prompts of a directory that are not shared.
@@ -238,24 +285,22 @@ func promptsIn(files map[string]string) (names []string) {
 // readDirectory reads a template.yaml and what it names.
 func (l *loader) readDirectory() {
 	src, _ := l.find(mainFile, false)
-	if len(l.mistakes) > 0 {
+	if l.bad[mainFile] {
 		return
 	}
 	l.doc = l.parseYAML(src.File, 0, src.Text, fileSchema)
 	if l.doc == nil {
 		return
 	}
-	if err := l.doc.root.Decode(&l.spec); err != nil {
-		if len(l.mistakes) == 0 {
-			l.syntax(src.File, 0, yamlfile.Unreadable([]byte(src.Text), err))
-		}
+	if err := l.doc.root.Decode(&l.spec); err != nil && len(l.violated) == 0 {
+		l.syntax(src.File, 0, yamlfile.Unreadable([]byte(src.Text), err))
 		return
 	}
 	l.build(func(i int, field ...string) []string {
 		return append([]string{"steps", fmt.Sprint(i)}, field...)
 	})
 	for _, name := range promptsIn(l.dirs[0].files) {
-		if _, ok := l.used[name]; !ok {
+		if _, ok := l.used[name]; !ok && !l.incomplete && len(l.spec.Steps) > 0 && !l.listViolated("steps", "id", "prompt") {
 			l.add(path.Join(l.dirs[0].path, name), 0, nil, "no step uses this prompt: name it in a step, or remove it%s", l.unusedHint(name))
 		}
 	}
@@ -278,7 +323,7 @@ const onlyStep = "answer"
 // readSingle reads a prompt that is a template of one step.
 func (l *loader) readSingle(name string) {
 	src, _ := l.find(name, false)
-	if len(l.mistakes) > 0 {
+	if l.bad[name] {
 		return
 	}
 	front, _, ok := dotprompt.Split(src)
@@ -291,10 +336,8 @@ func (l *loader) readSingle(name string) {
 		return
 	}
 	var m matter
-	if err := l.doc.root.Decode(&m); err != nil {
-		if len(l.mistakes) == 0 {
-			l.syntax(src.File, front.Line-1, yamlfile.Unreadable([]byte(front.Text), err))
-		}
+	if err := l.doc.root.Decode(&m); err != nil && len(l.violated) == 0 {
+		l.syntax(src.File, front.Line-1, yamlfile.Unreadable([]byte(front.Text), err))
 		return
 	}
 	stem, locale := splitPrompt(name)
@@ -302,8 +345,8 @@ func (l *loader) readSingle(name string) {
 		ID: onlyStep, Label: m.Label, Mode: m.Mode, Models: m.Models, Status: m.Status, MaxOutputTokens: m.MaxOutputTokens, Timeout: m.Timeout,
 		Truncated: m.Truncated, Empty: m.Empty,
 	}}}}
-	if len(m.Title) == 0 {
-		l.invalid(nil, "missing property 'title'")
+	if keyOf(l.doc.root, "title") == l.doc.root {
+		l.at(l.doc, nil, "title is missing: add it")
 	}
 	if locale != "" {
 		if len(m.Locales) > 0 && !slices.Equal(m.Locales, []berth.Locale{locale}) {

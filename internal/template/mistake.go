@@ -3,6 +3,7 @@ package template
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,18 @@ func (m Mistake) Error() string {
 		at += ": " + m.Field
 	}
 	return at + ": " + m.Message
+}
+
+// LogValue returns what is known of the mistake: for an attribute without a name, as attributes of their own.
+func (m Mistake) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String("file", m.File)}
+	if m.Line > 0 {
+		attrs = append(attrs, slog.Int("line", m.Line))
+	}
+	if m.Field != "" {
+		attrs = append(attrs, slog.String("field", m.Field))
+	}
+	return slog.GroupValue(append(attrs, slog.String("mistake", m.Message))...)
 }
 
 // Mistakes are all mistakes of a template, each on a line.

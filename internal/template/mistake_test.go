@@ -3,6 +3,7 @@ package template
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -109,117 +110,6 @@ func TestLoad_ValidTemplate_IsCompleted(t *testing.T) { // G1, G4, G5
 	require.Less(t, len(plan), 400, "it is a part of the workflow's input")
 }
 
-func TestLoad_EachMistake_NamesFileLineFieldAndRemedy(t *testing.T) { // G1
-	t.Parallel()
-	const y = "template.yaml"
-	for _, c := range []struct {
-		files map[string]string
-		want  string // the beginning of a mistake, and what it contains
-		text  string
-	}{
-		{change(y, "title: {en: Reply, zh: 回复}\n", ""), y + ":1: ", "missing property 'title'"},
-		{change(y, "title:", "titel: x\ntitle:"), y + ":1: titel: ", "write title"},
-		{change(y, "into: facts", "intoo: facts"), y + ":17: steps[1].intoo: ", "write into"},
-		{change(y, "    models:", "    model: large\n    models:"), y + ":20: steps[2].model: ", "write models"},
-		{change(y, "kind: document", "knid: document"), y + ":5: variables[0].knid: ", "write kind"},
-		{change(y, "kind: document", "kind: pdf"), y + ":5: variables[0].kind: ", "'document'"},
-		{change(y, "kind: document", "kind: image"), y + ":15: steps[0].into: ", "is an image"},
-		{change(y, "timeout: 90s", "timeout: 90"), y + ":21: steps[2].timeout: ", ""},
-		{change(y, "timeout: 90s", "timeout: soon"), y + ":21: steps[2].timeout: ", "pattern"},
-		{change(y, "when: photo", "when: foto"), y + ":14: steps[0].when: ", "write photo"},
-		{change(y, "when: photo", "when: tone"), y + ":15: steps[0].into: ", "could be given by the user"},
-		{change(y, "    when: photo\n", ""), y + ":14: steps[0].into: ", "could be given by the user"},
-		{change(y, "    into: facts\n", ""), y + ":16: steps[1].into: ", "missing"},
-		{change(y, "into: facts", "into: tone"), y + ":17: steps[1].into: ", "could be given by the user"},
-		{change(y, "into: facts", "into: mail"), y + ":17: steps[1].into: ", "output of step read"},
-		{change(y, "into: facts", "into: earlier"), y + ":17: steps[1].into: ", "list of background"},
-		{change(y, "into: facts", "into: document"), y + ":17: steps[1].into: ", "meaning of its own"},
-		{change(y, "    timeout: 90s", "    into: x"), y + ":21: steps[2].into: ", "no step follows"},
-		{change(y, "    timeout: 90s", "    when: photo"), y + ":21: steps[2].when: ", "always runs"},
-		{change(y, "  - id: facts\n", "  - id: read\n"), y + ":16: steps[1].id: ", "another step"},
-		{change(y, "    timeout: 90s", "    status: COMPLETED"), y + ":21: steps[2].status: ", "every task"},
-		{change(y, "    timeout: 90s", "    status: done"), y + ":21: steps[2].status: ", "pattern"},
-		{change(y, "    timeout: 90s", "    truncated: continue"), y + ":21: steps[2].truncated: ", "remove it"},
-		{change(y, "    timeout: 90s", "    schema: facts.json"), y + ":23: stages: ", "only a stream has stages"},
-		{change(y, "    timeout: 90s", "    mode: vision"), y + ":21: steps[2].mode: ", "{{media url=…}}"},
-		{change(y, "    when: photo", "    mode: stream\n    when: photo"), y + ":14: steps[0].mode: ", "only a step of mode vision"},
-		{change(y, "    schema: facts.json", "    schema: facts.json\n    mode: stream"), y + ":19: steps[1].mode: ", "use batch"},
-		{change(y, "schema: facts.json", "schema: facs.json"), y + ":18: steps[1].schema: ", "no file facs.json"},
-		{change(y, "schema: facts.json", "schema: [a]"), y + ":18: steps[1].schema: ", ""},
-		{change(y, "schema: facts.json", "schema: {a: strin}"), y + ":18: steps[1].schema: ", `unknown type "strin"`},
-		{change(y, "schema: facts.json", "schema: {a?: string}"), y + ":18: ", `{"x?": string}`},
-		{change(y, "schema: facts.json", "schema: string"), y + ":18: steps[1].schema: ", "must describe an object"},
-		{change(y, "schema: facts.json", "schema: {type: array}"), y + ":18: steps[1].schema: ", "must describe an object"},
-		{change(y, "schema: facts.json", "schema: {type: object, properties: {a: {type: text}}}"), y + ":18: steps[1].schema: ", "is not a JSON Schema: "},
-		{change(y, "schema: facts.json", "schema: {type: object, $ref: 'other.json'}"), y + ":18: steps[1].schema: ", "is not a JSON Schema: "},
-		{change(y, "schema: {text: string}", "schema: {text(list): string}"), y + ":27: items[0].schema: ", "use array, object or enum"},
-		{change("facts.json", "", "{"), "facts.json: ", "is not a JSON Schema"},
-		{change("facts.json", "", `{"type": "array"}`), "facts.json: ", "must describe an object"},
-		{change(y, "default: friendly", "required: true\n    default: x"), y + ":12: variables[2].default: ", "never used"},
-		{change(y, "group: source\n  - name: photo", "group: other\n  - name: photo"), y + ":6: variables[0].group: ", "alone in its group"},
-		{change(y, "    group: source\n", "    group: source\n    required: true\n"), y + ":7: variables[0].required: ", "always required"},
-		{change(y, "name: tone", "name: if"), y + ":10: variables[2].name: ", "meaning of its own"},
-		{change(y, "name: tone", "name: mail"), y + ":10: variables[2].name: ", "another value"},
-		{change(y, "name: tone", "name: 1tone"), y + ":10: variables[2].name: ", "pattern"},
-		{change(y, "name: earlier", "name: mail"), y + ":29: background[0].name: ", "another value"},
-		{change(y, "matching: mail", "max: 3"), y + ":29: background[0]: ", "either results"},
-		{change(y, "matching: mail", "matching: male"), y + ":30: ", "no text male"},
-		{change(y, "- id: body", "- id: greeting"), y + ":24: stages[1].id: ", "twice"},
-		{change(y, "- id: fact\n", "- id: stage\n"), y + ":26: items[0].id: ", "stage"},
-		{change(y, "locales: [en, zh]", "locales: [en, zh, fr]"), y + ":16: steps[1].prompt: ", "facts.fr.prompt"},
-		{change(y, "locales: [en, zh]", "locales: [en]"), "facts.zh.prompt: ", "zh is not among locales"},
-		{change(y, "locales: [en, zh]", "locales: [en, zh_CN]"), y + ":2: locales[1]: ", "write zh-CN"},
-		{change(y, "locales: [en, zh]", "locales: [en, klingon]"), y + ":2: locales[1]: ", ""},
-		{change(y, "zh: 回复", "zhh: 回复"), y + ":1: title.zhh: ", "not a language"},
-		{change("reply.en.prompt", "", "{{mial}}"), "reply.en.prompt:1: ", "there is no variable"},
-		{change("facts.en.prompt", "", "{{mail}}{{facts}}"), "facts.en.prompt:1: ", `no variable "facts"`},
-		{change("reply.zh.prompt", "", "\n\n{{>rule}}"), "reply.zh.prompt:3: ", `no partial "rule"`},
-		{change("_rules.prompt", "", "{{>rules}}"), "_rules.prompt:1: ", "contains itself"},
-		{change("_rules.prompt", "", "---\na: b\n---\nx"), "_rules.prompt:1: ", "has no fields"},
-		{change("reply.en.prompt", "<<stage:body>>", "<<stage:bodi>>"), "reply.en.prompt:3: ", "the stage bodi is not declared"},
-		{change("reply.en.prompt", "<<fact ", "<<fakt "), "reply.en.prompt:4: ", "the item fakt is not declared"},
-		{change("facts.en.prompt", "", "{{mail}}\n<<stage:body>>"), "facts.en.prompt:2: ", "only the last step"},
-		{change("reply.en.prompt", "{{>rules}}", "---\ntitle: x\n---\n{{>rules}}"), "reply.en.prompt:2: title: ", "belongs into template.yaml"},
-		{change("reply.en.prompt", "{{>rules}}", "---\nmodel: other\n---\n{{>rules}}"), "reply.en.prompt:2: model: ", "twice"},
-		{change("reply.en.prompt", "{{>rules}}", "---\noutput: {format: json}\n---\n{{>rules}}"), "reply.en.prompt:2: output.format: ", "needs a schema"},
-		{change("reply.en.prompt", "{{>rules}}", "---\nconfig: {temperature: 1}\n---\n{{>rules}}"), "reply.en.prompt:2: config.temperature: ", "unknown field"},
-		{change("reply.en.prompt", "{{>rules}}", "---\nfoo: 1\n---\n{{>rules}}"), "reply.en.prompt:2: foo: ", "unknown field"},
-		{change("facts.en.prompt", "{{>rules}}", "---\noutput: {schema: {other: string}}\n---\n"), "facts.en.prompt:2: output.schema: ", "twice"},
-		{change("repyl.en.prompt", "", "x"), "repyl.en.prompt: ", "no step uses this prompt"},
-		{change("../x.prompt", "", "x"), "../x.prompt: ", "no directory"},
-		{change("a/x.prompt", "", "x"), "a/x.prompt: ", "no directory"},
-		{change("reply.en.prompt", "", "{{#if tone}}"), "reply.en.prompt:1: ", "{{/if}}"},
-		{change("reply.en.prompt", "", "x\xff"), "reply.en.prompt:1: ", "UTF-8"},
-		{change("reply.en.prompt", "", strings.Repeat("x", 10<<20)), "reply.en.prompt: ", "more than 262144 bytes"},
-		{change(y, "", strings.Repeat("#", 10<<20)), y + ": ", "more than 262144 bytes"},
-		{change(y, "", ""), y + ":1: ", "empty file"},
-		{change(y, "", "a: b\n---\nc: d\n"), y + ":1: ", "more than one document"},
-		{change(y, "", "- a"), y + ":1: ", "must be fields"},
-		{change(y, "", "title"), y + ":1: ", "must be fields"},
-		{change(y, "  - name: mail", "\t- name: mail"), y + ":4: ", "a tab"},
-		{change(y, "title:", "title: x\ntitle:"), y + ":2: title: ", "twice, first in line 1"},
-		{change(y, "kind: document", "kind: document\n    kind: text"), y + ":6: variables[0].kind: ", "twice, first in line 5"},
-		{change(y, "title: {en: Reply, zh: 回复}", "title: &a {en: Reply}\ndescription: *a"), y + ":1: title: ", "anchors"},
-		{change(y, "default: friendly", "default: *none"), y, ""},
-		{change(y, "default: friendly", "default: [a]"), y + ":11: variables[2].default: ", "want string"},
-		{change(y, "default: friendly", "default: "+strings.Repeat("[", 100)+strings.Repeat("]", 100)), y + ":11: ", "nested more than 40"},
-		{change(y, "", "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n"), y + ":1: a: ", "anchors"},
-		{change(y, "", "title: x\nsteps:\n"+strings.Repeat("  - id: a\n", 15000)), y + ":1: ", "more than 20000 values"},
-		{change(y, "title:", "? {a: b}\n: c\ntitle:"), y + ":1: ", "must be a word"},
-		{change(y, "title:", "credits: -1\ntitle:"), y + ":1: credits: ", "minimum"},
-		{change(y, "title:", "credits: 1.5\ntitle:"), y + ":1: credits: ", "want integer"},
-	} {
-		_, err := Load("reply", c.files)
-		require.Error(t, err, "%s %s", c.want, c.text)
-		var mistakes Mistakes
-		require.ErrorAs(t, err, &mistakes)
-		require.True(t, slices.ContainsFunc(mistakes, func(m Mistake) bool {
-			return strings.HasPrefix(m.Error(), c.want) && strings.Contains(m.Error(), c.text)
-		}), "want %s…%s, got\n%.2000s", c.want, c.text, err)
-		require.NotContains(t, err.Error(), "schema.json", "the compiler's own name")
-	}
-}
-
 func TestLoad_NothingUsesIt_IsAMistake(t *testing.T) { // G1
 	t.Parallel()
 	for _, c := range []struct{ from, to, want string }{
@@ -239,16 +129,52 @@ func TestLoad_NothingUsesIt_IsAMistake(t *testing.T) { // G1
 func TestLoad_SeveralMistakes_AreAllReportedInOneGo(t *testing.T) { // G1
 	t.Parallel()
 	files := change("template.yaml", "kind: document", "kind: pdf")
-	files["template.yaml"] = strings.Replace(files["template.yaml"], "into: facts", "intoo: facts", 1)
-	files["template.yaml"] = strings.Replace(files["template.yaml"], "when: photo", "when: foto", 1)
-	files["reply.en.prompt"] = "{{nope}}\n{{role tone}}"
-	files["reply.zh.prompt"] = "{{#if tone}}"
-	files["facts.json"] = "{"
-	_, err := Load("reply", files)
-	for _, want := range []string{
-		"template.yaml:5: variables[0].kind", "template.yaml:17: steps[1].intoo", "template.yaml:14: steps[0].when", "reply.en.prompt:1: ", "reply.en.prompt:2: ", "reply.zh.prompt:1: ", "facts.json: ",
+	for from, to := range map[string]string{
+		"into: facts": "intoo: facts", "when: photo": "when: foto", "timeout: 90s": "timeout: 90", "title: {en: Reply, zh: 回复}": "titel: {en: Reply, zh: 回复}\ncredits: many",
+		"default: friendly": "default: friendly\n  - name: spare", "schema: {text: string}": "schema: {type: object, properties: {text: {type: strin}}}",
 	} {
-		require.ErrorContains(t, err, want)
+		files["template.yaml"] = strings.Replace(files["template.yaml"], from, to, 1)
+	}
+	files["reply.en.prompt"] = "{{nope}}\n{{role tone}}\n{{>rules}}{{facts}}{{mail}}{{#each earlier}}{{this}}{{/each}}"
+	files["facts.zh.prompt"] = "{{mail]}}\n{{mial}}"
+	files["facts.en.prompt"] = "{{mail}}{{>ruels}}"
+	files["facts.json"] = "{\n\"type\": \"object\",\n\"required\": true}"
+	delete(files, "read.prompt")
+	_, err := Load("reply", files)
+	require.EqualError(t, err, strings.Join([]string{
+		`facts.en.prompt:1: there is no partial "ruels": write rules`,
+		`facts.json:3: required: must be a list of names, each once, beside properties, not true: write "required": ["name"] there`,
+		`facts.zh.prompt:1: unexpected ']' in a tag: expected a name`,
+		`facts.zh.prompt:2: there is no variable "mial": write mail`,
+		`reply.en.prompt:1: there is no variable "nope": declare it under variables, or use one of earlier, facts, mail, photo, spare, tone`,
+		`reply.en.prompt:2: the role is one of "system", "user" and "model", between quotation marks`,
+		`template.yaml:1: titel: unknown field: write title`,
+		`template.yaml:2: credits: must be a whole number, not a text`,
+		`template.yaml:6: variables[0].kind: must be one of text, document, image`,
+		`template.yaml:15: steps[0].prompt: there is no file read.en.prompt or read.zh.prompt, nor read.prompt for all languages: use one of facts, reply`,
+		`template.yaml:16: steps[0].when: there is no variable foto: write photo`,
+		`template.yaml:19: steps[1].intoo: unknown field: write into`,
+		`template.yaml:23: steps[2].timeout: must be a duration from 1s to 24h, such as 90s, 5m or 1h30m, not a number: write 90s`,
+		`template.yaml:29: items[0].schema.properties.text.type: "strin" is not a type: write string`,
+	}, "\n"))
+
+	// What nothing uses is reported beside other mistakes, as long as all prompts can be read.
+	files = change("template.yaml", "default: friendly", "default: friendly\n  - name: spare\n    kind: pdf")
+	_, err = Load("reply", files)
+	require.EqualError(t, err, "template.yaml:12: variables[3].name: no prompt and no condition uses spare: remove it, or write {{spare}} in a prompt\n"+
+		"template.yaml:13: variables[3].kind: must be one of text, document, image")
+}
+
+func TestMistake_Logged_HasOnlyWhatIsKnown(t *testing.T) { // G2
+	t.Parallel()
+	for want, m := range map[string]Mistake{
+		"level=INFO msg=x file=a/b.prompt mistake=m\n":                            {File: "a/b.prompt", Message: "m"},
+		"level=INFO msg=x file=a.yaml line=3 field=steps[0].id mistake=\"m n\"\n": {File: "a.yaml", Line: 3, Column: 2, Field: "steps[0].id", Message: "m n"},
+	} {
+		var out strings.Builder
+		slog.New(slog.NewTextHandler(&out, nil)).Info("x", slog.Any("", m))
+		_, text, _ := strings.Cut(out.String(), " ")
+		require.Equal(t, want, text)
 	}
 }
 
@@ -294,7 +220,7 @@ output:
 
 	for _, c := range []struct{ text, want string }{
 		{"no fields", "x.prompt:1: a prompt that is a template begins with its fields"},
-		{"---\nmodel: a\n---\nx", "x.prompt:2: missing property 'title'"},
+		{"---\nmodel: a\n---\nx", "x.prompt:2: title is missing: add it"},
 		{"---\ntitle: a\nsteps: []\n---\nx", "x.prompt:3: steps: unknown field"},
 		{"---\ntitle: a\ninput: {schema: {b: list}}\n---\n{{b}}", `x.prompt:3: input.schema.b: unknown type "list"`},
 		{"---\ntitle: a\ninput: {schema: {b: string}}\n---\n{{c}}", `x.prompt:5: there is no variable "c"`},

@@ -59,8 +59,11 @@ func (t *Template) FirstStage(step berth.StepName) berth.Stage {
 	}
 }
 
-// Locale returns the language of the prompts for a task in a language: the nearest, or the preferred one.
+// Locale returns the language of the prompts for a task in a language: the nearest, or the preferred one; empty if the template has no languages.
 func (t *Template) Locale(wanted berth.Locale) berth.Locale {
+	if len(t.Locales) == 0 {
+		return ""
+	}
 	if l, ok := berth.NearestLocale(t.Locales, wanted); ok {
 		return l
 	}

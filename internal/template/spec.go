@@ -75,10 +75,15 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // UnmarshalText reads a duration.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
-	if err != nil {
-		return fmt.Errorf("must be a duration such as 90s: %w", err)
-	}
 	*d = Duration(v)
+	return err
+}
+
+// UnmarshalYAML reads a duration. Its error does not end the reading of other fields.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	if err := d.UnmarshalText([]byte(n.Value)); err != nil {
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: must be a duration such as 90s", n.Line)}}
+	}
 	return nil
 }
 

@@ -38,7 +38,8 @@ type document struct {
 	root   *yaml.Node
 }
 
-// parseYAML reads a document and compares it with its schema. It returns nil if it cannot be decoded.
+// parseYAML reads a document and compares it with its schema. A misspelled field is read as the one that is meant, so that the mistake is one. It
+// returns nil if nothing of the document can be decoded.
 func (l *loader) parseYAML(file string, offset int, text string, want *jsonschema.Schema) *document {
 	root, err := yamlfile.Parse([]byte(text))
 	if err != nil {
@@ -54,21 +55,70 @@ func (l *loader) parseYAML(file string, offset int, text string, want *jsonschem
 		l.at(d, nil, "must be fields such as title: and steps:")
 		return nil
 	}
-	var value any
-	if err := root.Decode(&value); err != nil {
-		l.syntax(file, offset, yamlfile.Unreadable([]byte(text), err))
-		return nil
+	for {
+		var value any
+		if err := root.Decode(&value); err != nil {
+			l.syntax(file, offset, yamlfile.Unreadable([]byte(text), err))
+			return nil
+		}
+		problems := schema.Problems(want.Validate(plain(value)))
+		if !l.renamed(d, want, problems) {
+			l.violations(d, want, problems)
+			return d
+		}
 	}
-	for _, p := range schema.Problems(want.Validate(plain(value))) {
+}
+
+// renamed reports misspelled fields and gives them the names that are meant. It returns false if there are none.
+func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema.Problem) (any bool) {
+	for _, p := range problems {
+		object := findExact(d.root, p.Path)
+		for _, name := range p.Unknown {
+			meant := editdistance.Nearest(name, known(want, p.Path))
+			if meant == "" || object == nil || yamlfile.Child(object, meant) != nil {
+				continue
+			}
+			key := keyOf(object, name)
+			l.addAt(d.file, key.Line+d.offset, key.Column, child(p.Path, name), "unknown field: write %s", meant)
+			key.Value, any = meant, true
+		}
+	}
+	return any
+}
+
+// keyOf returns the node of a field's name.
+func keyOf(object *yaml.Node, name string) *yaml.Node {
+	for i := 0; i+1 < len(object.Content); i += 2 {
+		if object.Content[i].Value == name {
+			return object.Content[i]
+		}
+	}
+	return object
+}
+
+// violations reports what violates the schema of the files.
+func (l *loader) violations(d *document, want *jsonschema.Schema, problems []schema.Problem) {
+	for _, p := range problems {
+		n := yamlfile.Find(d.root, p.Path)
 		if len(p.Unknown) == 0 {
-			l.at(d, p.Path, "%s", p.Message)
+			l.at(d, p.Path, "%s", phrase(p, n))
 		}
 		for _, name := range p.Unknown {
-			l.at(d, append(slices.Clone(p.Path), name), "unknown field%s", meant(name, known(want, p.Path)))
+			key, text := keyOf(n, name), "unknown field"+meant(name, known(want, p.Path))
+			switch strings.Join(p.Schema, "/") {
+			case "$defs/title", "$defs/text":
+				text = noLanguage
+			case "$defs/prompt/properties/input/properties/schema":
+				text = "must be a name of letters, digits and _, with ? at its end if it is optional"
+			}
+			l.addAt(d.file, key.Line+d.offset, key.Column, child(p.Path, name), "%s", text)
 		}
+		l.violated = append(l.violated, p.Path)
 	}
-	return d
 }
+
+// noLanguage is the mistake of a text whose language is none.
+const noLanguage = "is not a language: write a tag such as en, pt-BR or zh"
 
 // position is the line in the words of the parser, which the mistake has already.
 var position = regexp.MustCompile(`^(yaml: )?line \d+:? `)
@@ -80,6 +130,9 @@ func (l *loader) syntax(file string, offset int, err error) {
 	}
 	if strings.Contains(message, "did not find expected ',' or '}'") {
 		message += `; within braces, write a name with a question mark between quotation marks: {"x?": string}`
+	}
+	if strings.Contains(message, "unknown anchor") {
+		message += "; anchors (&) and aliases (*) are not supported: write a value that begins with * between quotation marks"
 	}
 	l.add(file, line+offset, nil, "%s", position.ReplaceAllString(strings.TrimPrefix(message, "yaml: "), ""))
 }
@@ -102,7 +155,7 @@ func (l *loader) checkYAML(d *document, n *yaml.Node, path []string, depth int, 
 	switch n.Kind {
 	case yaml.MappingNode:
 		lines := map[string]int{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
+		for i := 0; i+1 < len(n.Content); {
 			key := n.Content[i]
 			inner := append(slices.Clone(path), key.Value)
 			first, again := lines[key.Value]
@@ -110,13 +163,15 @@ func (l *loader) checkYAML(d *document, n *yaml.Node, path []string, depth int, 
 			case key.Kind != yaml.ScalarNode || key.Anchor != "":
 				l.addAt(d.file, key.Line+d.offset, key.Column, path, "the name of a field must be a word")
 				ok = false
-				continue
-			case again:
+			case again: // the first counts
 				l.addAt(d.file, key.Line+d.offset, key.Column, inner, "is written twice, first in line %d", first+d.offset)
-				ok = false
+				n.Content = slices.Delete(n.Content, i, i+2)
+				continue
+			default:
+				lines[key.Value] = key.Line
+				ok = l.checkYAML(d, n.Content[i+1], inner, depth+1, count) && ok
 			}
-			lines[key.Value] = key.Line
-			ok = l.checkYAML(d, n.Content[i+1], inner, depth+1, count) && ok
+			i += 2
 		}
 	case yaml.SequenceNode:
 		for i, e := range n.Content {
@@ -179,17 +234,7 @@ func known(s *jsonschema.Schema, path []string) []string {
 
 // meant states which fields there are, the one that is probably meant first.
 func meant(name string, fields []string) string {
-	best, least := "", 0
-	for _, f := range fields {
-		d := editdistance.Of(strings.ToLower(f), strings.ToLower(name))
-		if strings.EqualFold(f, name+"s") || strings.EqualFold(f+"s", name) {
-			d = 0
-		}
-		if d <= 1+len(f)/4 && (best == "" || d < least) {
-			best, least = f, d
-		}
-	}
-	if best != "" {
+	if best := editdistance.Nearest(name, fields); best != "" {
 		return ": write " + best
 	}
 	if len(fields) == 0 {
