@@ -82,11 +82,9 @@ func (s *server) getTemplate(ctx context.Context, in *TemplatePath) (*client.Tem
 	out := &client.TemplateState{
 		Name: state.Template, Version: state.Version, State: "active", Source: string(state.Source), ChangedAt: state.ChangedAt, ChangedBy: state.ChangedBy,
 	}
-	t, err := s.Templates.Version(ctx, in.Name, state.Version)
-	if mistakes := template.Mistakes(nil); errors.As(err, &mistakes) {
-		out.State, err = "unreadable", nil
-	} else if err == nil {
-		out.Template, out.Warnings = new(s.templateView(t)), s.Catalog.Lacks(t)
+	out.Template, out.Warnings, err = s.viewOf(ctx, in.Name, state.Version)
+	if out.Template == nil {
+		out.State = "unreadable"
 	}
 	if state.Deleted {
 		out.State = "deleted"
@@ -178,7 +176,23 @@ func (s *server) getTemplateVersion(ctx context.Context, in *templateVersionInpu
 		return nil, err
 	}
 	active, err := s.activeVersion(ctx, in.Name)
-	return new(viewVersion(v, active)), err
+	if err != nil {
+		return nil, err
+	}
+	out := viewVersion(v, active)
+	out.Template, out.Warnings, err = s.viewOf(ctx, in.Name, in.Version)
+	return &out, err
+}
+
+// viewOf returns what users see of a version, and what is missing for it; nil and why for a version that this release cannot read.
+func (s *server) viewOf(ctx context.Context, name berth.Template, version string) (view *client.Template, warnings []string, err error) {
+	t, err := s.Templates.Version(ctx, name, version)
+	if mistakes := template.Mistakes(nil); errors.As(err, &mistakes) {
+		return nil, convert(mistakes, template.Mistake.Error), nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	return new(s.templateView(t)), s.Catalog.Lacks(t), nil
 }
 
 func (s *server) activateTemplate(ctx context.Context, in *activateTemplateInput) (*client.TemplateState, error) {
