@@ -87,7 +87,7 @@ export class Pages<T> {
   next = $state('');
   rows: Reading<T[]>;
 
-  constructor(load: (cursor: string) => Promise<{ rows: T[]; next: string }>, types: string[], key: () => unknown = () => 0) {
+  constructor(load: (cursor: string) => Promise<{ rows: T[]; next: string }>, types: string[], key: () => unknown = () => 0, interval = every) {
     let last: unknown;
     this.rows = new Reading(async () => {
       const cursor = this.cursors.at(-1)!;
@@ -99,7 +99,7 @@ export class Pages<T> {
       if (last !== undefined && now !== last) untrack(() => (this.cursors = ['']));
       last = now;
       return now;
-    });
+    }, interval);
   }
 
   get page() {

@@ -22,7 +22,7 @@ const en = {
   oidcExpired: 'Your sign-in has expired. Sign in again.',
   unreachable: 'Cannot reach the server. Is it running?', checking: 'Checking…',
 
-  what: 'What do you need?', mode_stream: 'live', mode_batch: 'whole', findTemplate: 'Search', moreTemplates: '{0} more. Search for what you need.', noTemplate: 'Nothing matches.', noTemplates: 'There are no templates yet.',
+  what: 'What do you need?', mode_stream: 'Appears as it is written', mode_batch: 'Appears when it is complete', findTemplate: 'Search', moreTemplates: '{0} more. Search for what you need.', noTemplate: 'Nothing matches.', noTemplates: 'There are no templates yet.',
   oneOf: 'One of these', byDefault: 'Without an entry: {0}',
   language: 'Answer language', service: 'Service', serviceHint: 'The service this task belongs to: 1 to 128 letters, digits and characters of _.@-. The names session, conference and operator are reserved.',
   start: 'Start', starting: 'Starting…', uploading: 'Uploading the file…',
@@ -157,7 +157,7 @@ const zh: Words = {
   oidcExpired: '登录已过期，请重新登录。',
   unreachable: '无法连接服务器，请确认服务器正在运行。', checking: '正在验证…',
 
-  what: '您需要什么？', mode_stream: '实时', mode_batch: '一次性', findTemplate: '搜索', moreTemplates: '还有 {0} 个，请搜索。', noTemplate: '没有匹配的内容。', noTemplates: '还没有模板。',
+  what: '您需要什么？', mode_stream: '边写边显示', mode_batch: '完成后显示', findTemplate: '搜索', moreTemplates: '还有 {0} 个，请搜索。', noTemplate: '没有匹配的内容。', noTemplates: '还没有模板。',
   oneOf: '任选其一', byDefault: '不填时：{0}',
   language: '回答语言', service: '服务', serviceHint: '任务所属的服务：1 至 128 个字符，可用字母、数字和 _.@-。session、conference 和 operator 为保留名称。',
   start: '开始', starting: '正在提交…', uploading: '正在上传文件…',
