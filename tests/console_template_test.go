@@ -57,6 +57,10 @@ func TestConsole_TemplateIsChanged_NewTasksUseTheVersion(t *testing.T) { // G2, 
 	b.await("that it is new", `document.querySelector('.notice[role=status]')?.textContent.startsWith('No mistakes.')`)
 	b.complaint() // the browser reports the refused check
 	require.Equal(t, first.Version, s.activeVersion("order"), "a check stores nothing")
+	b.visit(s, version)
+	b.await("that the changes are not stored", `document.querySelector('.notice')?.textContent.includes('not stored') && document.querySelector('pre.source').textContent.includes('Complaint about an order')`)
+	b.visit(s, version+"/edit")
+	b.await("the changes", `document.querySelector('textarea.source').value.includes('title: {en: Complaint,') && document.querySelector('[aria-selected=true]').textContent.includes('•')`)
 	b.press(".edit", "Store")
 	b.await("the new version", `/^#.console.templates.order.[0-9a-f]+.try$/.test(location.hash) && document.querySelector('.pane h1')?.textContent === 'Complaint' && document.querySelector('.view .badges').textContent.includes('Not active')`)
 	second := strings.Split(ask[string](b, `location.hash`), "/")[4]

@@ -42,8 +42,9 @@ export class Reading<T> {
 
   /** Call it while a component is created. key: what is read; another key is read again. */
   constructor(private load: () => Promise<T>, types: string[], key: () => unknown = () => 0, interval = every) {
+    const current = $derived(key()); // the parts of an address change together, but not always each of them
     $effect(() => {
-      key();
+      void current;
       untrack(() => {
         this.value = null;
         void this.read();
