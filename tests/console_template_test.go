@@ -137,6 +137,7 @@ func (b *tab) tryOut(s *stack, version string) {
 	b.shoot("console-template-messages-en")
 	b.press(".try", "Trial run")
 	b.await("the end of the trial", `location.hash.startsWith('#/tasks/') && document.querySelector('.task .status.completed') !== null`)
+	require.Contains(b, b.texts(".facts div"), "Version"+version[:12], "it is not the active one")
 	task := s.task("olga")
 	require.Equal(b, version, task.TemplateVersion)
 	require.Len(b, task.Steps, 3)

@@ -108,12 +108,24 @@ func TestPage_LongestNamesOfTemplates_FitTheWindow(t *testing.T) { // G5
 		b.fits("credits with " + kind)
 		for view, shown := range map[string]string{
 			"/templates": `document.querySelector('.rows') !== null`, "/templates/" + name: `document.querySelectorAll('.pane .rows').length === 3`,
-			"/templates/" + name + "/" + applied.Version: `document.querySelector('.source') !== null`,
-			"/tasks?template=" + name:                    `document.querySelector('.rows') !== null`,
+			"/templates/" + name + "/" + applied.Version:           `document.querySelector('.source') !== null`,
+			"/templates/" + name + "/" + applied.Version + "/edit": `document.querySelector('textarea.source') !== null`,
+			"/templates/" + name + "/" + applied.Version + "/try":  `document.querySelector('.try .sheet') !== null`,
+			"/templates?q=" + name:                                 `document.querySelectorAll('.rows tbody tr').length === 1`,
+			"/tasks?template=" + name:                              `document.querySelector('.rows') !== null`,
 		} {
 			b.open("#/console"+view, shown)
 			b.fits("console" + strings.NewReplacer(name, "one", applied.Version, "version").Replace(view) + " with " + kind)
 		}
+		b.open("#/console/templates/"+name+"/"+applied.Version+"/try", `document.querySelector('.try .sheet') !== null`)
+		b.enter(long("text"), sample)
+		b.enter(long("line"), sample)
+		b.enter(long("one"), sample)
+		b.do(chromedp.Evaluate[chromedp.Void](`{ for (const d of document.querySelectorAll('details.extra')) d.open = true }`))
+		b.press(".try", "Show messages")
+		b.await("the messages", `document.querySelectorAll('.messages').length === 2`)
+		b.fits("console messages with " + kind)
+		b.shoot("long-messages-" + kind)
 		b.open("#/console/templates/"+name, `document.querySelectorAll('.pane .rows').length === 3`)
 		b.shoot("long-console-" + kind)
 		require.NoError(t, s.operator().DeleteTemplate(t.Context(), berth.Template(name))) // a form shows a few

@@ -245,7 +245,7 @@ func chooseOfMany(s *stack, b *tab) {
 	b.await("the form", `document.querySelectorAll('input[name="template"]').length > 0`)
 	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
 		const call = window.fetch, one = %s;
-		const many = Array.from({ length: 1000 }, (_, i) => ({ ...one, name: 'letter_' + i, title: { en: 'Letter number ' + i, zh: '信件 ' + i }, description: { en: 'For case ' + i } }));
+		const many = Array.from({ length: 1000 }, (_, i) => ({ ...one, name: 'letter_' + i, mode: i & 1 ? 'stream' : 'batch', title: { en: 'Letter number ' + i, zh: '信件 ' + i }, description: { en: 'For case ' + i } }));
 		window.fetch = async (url, o) => new URL(url, document.baseURI).pathname === '/v1/templates' ? Response.json({ templates: many }) : call(url, o) }`, raw)))
 	b.open("#/tasks", `document.querySelector('.history') !== null`)
 	b.open("#/", `document.querySelector('#find-template') !== null`)
@@ -270,7 +270,7 @@ func chooseOfMany(s *stack, b *tab) {
 	b.await("the next page", `document.querySelector('.rows tbody tr td').textContent.includes('letter_50')`)
 	b.do(chromedp.Evaluate[chromedp.Void](`{ const e = document.querySelector('.filters input'); e.value = 'letter_99'; e.dispatchEvent(new Event('change', { bubbles: true })) }`))
 	b.await("those that were searched for", `location.hash === '#/console/templates?q=letter_99' && document.querySelectorAll('.rows tbody tr').length === 11 && document.querySelector('.pager') === null`)
-	b.open("#/console/templates?mode=stream&locale=zh", `document.querySelectorAll('.rows tbody tr').length === 50`)
-	b.open("#/console/templates?mode=batch", `document.querySelector('.pane .hint')?.textContent === 'None.'`)
+	b.open("#/console/templates?mode=stream&locale=zh", `document.querySelectorAll('.rows tbody tr').length === 50 && document.querySelector('.found').textContent.startsWith('500 ')`)
+	b.open("#/console/templates?mode=vision", `document.querySelector('.pane .hint')?.textContent === 'None.'`)
 	b.quiet()
 }
