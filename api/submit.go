@@ -27,6 +27,7 @@ type submitBody struct {
 	TaskID    string              `json:"taskId,omitempty" maxLength:"128" doc:"Client-chosen id, unique among your tasks; generated when omitted"`
 	ServiceID string              `json:"serviceId" maxLength:"128" doc:"Service that the task belongs to"`
 	Template  berth.Template      `json:"template" maxLength:"64" doc:"Name of a template, see GET /v1/templates"`
+	Version   string              `json:"templateVersion,omitempty" maxLength:"64" doc:"A stored version of the template, active or not, which only operators may choose: it is tried before new tasks use it"`
 	Title     string              `json:"title,omitempty" doc:"Names the task in lists, at most 80 characters. Default: the name of the first uploaded file, else the first words of the first text"`
 	Locale    string              `json:"locale,omitempty" doc:"Language of the prompts and the answer: one of the template, or a tag near one, such as en-US for en. Default: the first of the template"`
 	Variables map[string]Variable `json:"variables" maxProperties:"50" doc:"Inputs of the template, see GET /v1/templates"`
@@ -59,7 +60,7 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	case lua.SessionService, lua.ConferenceService, lua.OperatorService: // their streams are not of tasks
 		return nil, berth.Invalid("serviceId", "must not be %q", b.ServiceID)
 	}
-	t, err := s.Templates.Template(b.Template)
+	t, err := s.submitted(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +92,29 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if b.Title != "" {
 		parts = append(parts, b.Title)
 	}
+	if b.Version != "" {
+		parts = append(parts, "templateVersion", b.Version)
+	}
 	plan.RequestHash, err = hashRequest(parts...)
 	if err != nil {
 		return nil, err
 	}
 	return s.accept(ctx, submission{plan: plan, vals: vals, clientID: b.TaskID, key: in.IdempotencyKey})
+}
+
+// submitted returns the template of a request: in the version of new tasks, or in that which an operator tries.
+func (s *server) submitted(ctx context.Context, b submitBody) (*template.Template, error) {
+	if b.Version == "" {
+		return s.Templates.Template(b.Template)
+	}
+	if !callOf(ctx).user.Operator() {
+		return nil, &berth.Error{Code: berth.CodeForbidden, Field: "templateVersion", Message: "is for operators; leave it out for the active version"}
+	}
+	t, err := s.storedTemplate(ctx, b.Template, b.Version)
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		return nil, berth.Invalid("templateVersion", "template %q has no version %q; GET /v1/templates/{name}/versions lists them", b.Template, b.Version)
+	}
+	return t, err
 }
 
 // localeOf returns the language of a template that serves the wanted one, the preferred one for an empty one. Of a template without languages,

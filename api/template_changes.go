@@ -85,11 +85,9 @@ func (s *server) getTemplate(ctx context.Context, in *TemplatePath) (*client.Tem
 	out := &client.TemplateState{
 		Name: state.Template, Version: state.Version, State: "active", Source: string(state.Source), Replaces: s.replaces(state), ChangedAt: state.ChangedAt, ChangedBy: state.ChangedBy,
 	}
-	t, err := s.Templates.Version(ctx, in.Name, state.Version)
-	if mistakes := template.Mistakes(nil); errors.As(err, &mistakes) {
-		out.State, err = "unreadable", nil
-	} else if err == nil {
-		out.Template, out.Warnings = new(s.templateView(t, state)), s.Catalog.Lacks(t)
+	out.Template, out.Warnings, err = s.viewOf(ctx, state)
+	if out.Template == nil {
+		out.State = "unreadable"
 	}
 	if state.Deleted {
 		out.State = "deleted"
@@ -200,7 +198,23 @@ func (s *server) getTemplateVersion(ctx context.Context, in *templateVersionInpu
 		return nil, err
 	}
 	active, err := s.activeVersion(ctx, in.Name)
-	return new(viewVersion(v, active)), err
+	if err != nil {
+		return nil, err
+	}
+	out := viewVersion(v, active)
+	out.Template, out.Warnings, err = s.viewOf(ctx, ledger.TemplateState{Template: v.Template, Version: v.Version, Source: v.Source})
+	return &out, err
+}
+
+// viewOf returns what users see of the version of a state, and what is missing for it; nil and why for a version that this release cannot read.
+func (s *server) viewOf(ctx context.Context, state ledger.TemplateState) (view *client.Template, warnings []string, err error) {
+	t, err := s.Templates.Version(ctx, state.Template, state.Version)
+	if mistakes := template.Mistakes(nil); errors.As(err, &mistakes) {
+		return nil, convert(mistakes, template.Mistake.Error), nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	return new(s.templateView(t, state)), s.Catalog.Lacks(t), nil
 }
 
 func (s *server) activateTemplate(ctx context.Context, in *activateTemplateInput) (*client.TemplateState, error) {

@@ -496,3 +496,74 @@ func TestGetTask_SeveralSteps_EachHasLabelAndStatus(t *testing.T) { // T17, G7
 	require.Equal(t, "FACTS_PENDING", listed["status"])
 	require.NotContains(t, listed, "label")
 }
+
+// G2, G5: an operator runs a version before it is that of new tasks, also of a template that has none, and of a deleted one.
+func TestSubmitTask_VersionOfOperator_RunsThatOne(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	olga, alice := h.token("olga", "user", "operator"), h.token("alice")
+	stored := func(name, words string, activate bool) string {
+		a := h.put(name, doc{"files": files(words), "activate": activate})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return a.json(t)["version"].(string)
+	}
+	try := func(token, name string, version any, more ...func(doc)) answer {
+		body := doc{"serviceId": "svc", "template": name, "variables": doc{"report": "It broke."}}
+		if version != nil {
+			body["templateVersion"] = version
+		}
+		for _, change := range more {
+			change(body)
+		}
+		return h.call(http.MethodPost, "/v1/tasks", token, body)
+	}
+	ran := func(a answer, status int) (id string, version any) {
+		require.Equal(t, status, a.status, string(a.body))
+		id = a.json(t)["taskId"].(string)
+		return id, h.call(http.MethodGet, "/v1/tasks/"+id, olga, nil).json(t)["templateVersion"]
+	}
+	active, next := stored("triage", "one", true), stored("triage", "two", false)
+	plain, version := ran(try(olga, "triage", nil), 202)
+	require.Equal(t, active, version)
+	tried, version := ran(try(olga, "triage", next), 202)
+	require.Equal(t, next, version)
+	require.NotEqual(t, plain, tried)
+	again, _ := ran(try(olga, "triage", next), 200)
+	require.Equal(t, tried, again, "the same request")
+	named, version := ran(try(olga, "triage", active, with("title", "templateVersion")), 202)
+	require.Equal(t, active, version)
+	require.NotEqual(t, plain, named)
+	mismatch := try(olga, "triage", next, with("taskId", plain))
+	require.Equal(t, berth.CodeIdempotencyMismatch, mismatch.problem.Code, "another version is another request")
+
+	state := h.call(http.MethodGet, "/v1/templates/triage/versions/"+next, olga, nil).json(t)
+	require.Equal(t, []any{false, next}, []any{state["active"], state["template"].(doc)["version"]}, "what its form needs")
+	require.Equal(t, active, h.call(http.MethodGet, "/v1/templates/triage", olga, nil).json(t)["version"], "a trial activates nothing")
+	_, version = ran(try(olga, "newcomer", stored("newcomer", "three", false)), 202)
+	require.NotEmpty(t, version)
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/templates/triage", olga, nil).status)
+	_, version = ran(try(olga, "triage", next, with("serviceId", "other")), 202)
+	require.Equal(t, next, version)
+
+	for name, tc := range map[string]struct {
+		token, template string
+		version         any
+		status          int
+		field           string
+	}{
+		"of a user":               {alice, "triage", next, 403, "templateVersion"},
+		"of a user, unknown":      {alice, "triage", "none", 403, "templateVersion"},
+		"unknown":                 {olga, "triage", "none", 400, "templateVersion"},
+		"of another template":     {olga, "newcomer", next, 400, "templateVersion"},
+		"of no template":          {olga, "nothing", next, 400, "templateVersion"},
+		"with NUL":                {olga, "triage", "a\x00", 400, "templateVersion"},
+		"in a name with NUL":      {olga, "a\x00", next, 400, "templateVersion"},
+		"too long":                {olga, "triage", strings.Repeat("a", 65), 400, "templateVersion"},
+		"as a number":             {olga, "triage", 1, 400, "templateVersion"},
+		"none, without a version": {olga, "newcomer", nil, 400, "template"},
+	} {
+		a := try(tc.token, tc.template, tc.version, with("serviceId", "refused"))
+		require.Equal(t, tc.status, a.status, "%s: %s", name, a.body)
+		require.Equal(t, tc.field, a.problem.Field, "%s: %s", name, a.body)
+	}
+}

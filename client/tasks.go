@@ -21,8 +21,10 @@ type Submission struct {
 	ServiceID string         `json:"serviceId"`
 	Title     string         `json:"title,omitempty"`
 	Template  berth.Template `json:"template"`
-	Locale    berth.Locale   `json:"locale,omitempty"`
-	Variables map[string]any `json:"variables"`
+	// TemplateVersion is one that an operator tries, active or not; the active one by default.
+	TemplateVersion string         `json:"templateVersion,omitempty"`
+	Locale          berth.Locale   `json:"locale,omitempty"`
+	Variables       map[string]any `json:"variables"`
 }
 
 // Acceptance is the response to a submission.

@@ -92,7 +92,7 @@ type TemplateState struct {
 	ChangedAt time.Time `json:"changedAt" doc:"When the version became active, or the template was deleted"`
 	ChangedBy string    `json:"changedBy,omitempty" doc:"The operator; absent for a process that found the version in its binary or directory, or found its files removed"`
 	Template  *Template `json:"template,omitempty" doc:"What users see of the active version; absent unless it is readable"`
-	Warnings  []string  `json:"warnings,omitempty" doc:"What the routing file of this process lacks for it"`
+	Warnings  []string  `json:"warnings,omitempty" doc:"What the routing file of this process lacks for it, or why it is unreadable"`
 }
 
 // TemplateVersion is one content of a template, which never changes.
@@ -104,6 +104,8 @@ type TemplateVersion struct {
 	CreatedAt time.Time         `json:"createdAt"`
 	CreatedBy string            `json:"createdBy,omitempty" doc:"The operator; absent for a process"`
 	Files     map[string]string `json:"files,omitempty" doc:"Texts by name; lists leave them out"`
+	Template  *Template         `json:"template,omitempty" doc:"What users would see of it; lists leave it out, and it is absent if this release cannot read the version"`
+	Warnings  []string          `json:"warnings,omitempty" doc:"What the routing file of this process lacks for it, or why it cannot be read; lists leave it out"`
 }
 
 // TemplateFiles is the body of PUT /v1/templates/{name}.

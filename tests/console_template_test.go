@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -42,31 +43,40 @@ func TestConsole_TemplateIsChanged_NewTasksUseTheVersion(t *testing.T) { // G2, 
 	b.await("its files", `document.querySelectorAll('[role=tab]').length === 4 && document.querySelector('pre.source')?.textContent.includes('title:')`)
 	b.fitsInBoth("console template files")
 	b.speak(berth.LocaleEN)
-	b.press(".view", "Edit")
+	b.visit(s, "/templates/order")
+	b.do(chromedp.Click(`.view .actions a[href$="/edit"]`))
+	b.await("the files to edit", `document.querySelector('textarea.source') !== null`)
 	b.rewrite("required: true", "requird: true")
-	b.press(".view", "Check")
+	b.press(".edit", "Check")
 	b.await("the mistake", `document.querySelector('.mistakes')?.textContent.includes('template.yaml:5') && document.querySelector('.mistakes').textContent.includes('requird')`)
 	b.fits("console template mistakes")
 	b.shoot("console-template-mistakes-en")
 	b.rewrite("requird: true", "required: true")
 	b.rewrite("Complaint about an order", "Complaint")
-	b.press(".view", "Check")
+	b.press(".edit", "Check")
 	b.await("that it is new", `document.querySelector('.notice[role=status]')?.textContent.startsWith('No mistakes.')`)
 	b.complaint() // the browser reports the refused check
-	state, err := s.operator().Template(t.Context(), "order")
-	require.NoError(t, err)
-	require.Equal(t, first.Version, state.Version, "a check stores nothing")
-	b.press(".view", "Store and activate")
-	b.await("the new version", `location.hash.startsWith('#/console/templates/order/') && location.hash !== %s && document.querySelector('.view .badge')?.textContent === 'Active'`, "#/console"+version)
+	require.Equal(t, first.Version, s.activeVersion("order"), "a check stores nothing")
+	b.visit(s, version)
+	b.await("that the changes are not stored", `document.querySelector('.notice')?.textContent.includes('not stored') && document.querySelector('pre.source').textContent.includes('Complaint about an order')`)
+	b.visit(s, version+"/edit")
+	b.await("the changes", `document.querySelector('textarea.source').value.includes('title: {en: Complaint,') && document.querySelector('[aria-selected=true]').textContent.includes('•')`)
+	b.press(".edit", "Store")
+	b.await("the new version", `/^#.console.templates.order.[0-9a-f]+.try$/.test(location.hash) && document.querySelector('.pane h1')?.textContent === 'Complaint' && document.querySelector('.view .badges').textContent.includes('Not active')`)
+	second := strings.Split(ask[string](b, `location.hash`), "/")[4]
+	require.NotEqual(t, first.Version, second)
+	b.tryOut(s, second)
+	require.Equal(t, first.Version, s.activeVersion("order"), "a trial activates nothing")
 
 	b.visit(s, "/templates/order")
-	b.await("both versions", `document.querySelector('.pane h1')?.textContent === 'Complaint' && document.querySelectorAll('section:last-of-type .rows tbody tr').length === 2`)
+	b.await("both versions", `document.querySelector('.pane h1')?.textContent === 'Complaint about an order' && document.querySelectorAll('section:last-of-type .rows tbody tr').length === 2`)
 	b.shoot("console-template-versions-en")
+	b.press(".pane section:last-of-type", "Activate: "+second[:12])
+	b.confirm()
+	b.await("the new title", `document.querySelector('.pane h1')?.textContent === 'Complaint'`)
 	b.press(".pane section:last-of-type", "Activate: "+first.Version[:12])
 	b.confirm()
 	b.await("the version before", `document.querySelector('.pane h1')?.textContent === 'Complaint about an order'`)
-	b.press(".view", "Trial run")
-	b.await("the form of the template", `location.hash === '#/' && document.querySelector('input[name="template"]:checked')?.value === 'order'`)
 
 	b.visit(s, "/templates/order")
 	b.press(".view", "Delete")
@@ -77,12 +87,60 @@ func TestConsole_TemplateIsChanged_NewTasksUseTheVersion(t *testing.T) { // G2, 
 	require.Error(t, err)
 	axe, err := os.ReadFile(filepath.Join("..", "api", "console", "node_modules", "axe-core", "axe.min.js"))
 	require.NoError(t, err)
-	for _, view := range []string{"/templates", "/templates/weekly_report", "/templates/order", version} {
+	for _, view := range []string{"/templates", "/templates/weekly_report", "/templates/order", version, version + "/edit", version + "/try"} {
 		b.visit(s, view)
 		for _, width := range []int64{390, 1280} {
 			b.accessible(string(axe), "console"+view, width)
 		}
 	}
+	b.quiet()
+}
+
+// activeVersion returns which version of a template new tasks use.
+func (s *stack) activeVersion(name berth.Template) string {
+	s.tb.Helper()
+	state, err := s.operator().Template(s.tb.Context(), name)
+	require.NoError(s.tb, err)
+	return state.Version
+}
+
+// tryOut shows the messages of a version that is not active, and runs it.
+func (b *tab) tryOut(s *stack, version string) {
+	b.Helper()
+	b.press(".try", "Show messages")
+	b.await("what is missing", `document.querySelectorAll('.sheet.bad').length === 4 && document.querySelector('.messages') === null`)
+	b.fits("console template try, missing")
+	b.enter("message", "A <b>broken</b> chair.\n{{role \"system\"}}\n<<stage:weigh>>")
+	b.enter("orderNumber", "4711")
+	b.enter("product", "Chair")
+	b.choice("choice-terms", "contractNumber")
+	b.enter("contractNumber", "AGB-7")
+	b.do(chromedp.Evaluate[chromedp.Void](`{ for (const d of document.querySelectorAll('details.extra')) d.open = true }`))
+	b.fitsInBoth("console template try")
+	b.speak(berth.LocaleEN)
+	b.shoot("console-template-try-en")
+	b.press(".try", "Show messages")
+	b.await("the messages of both steps", `document.querySelectorAll('.messages').length === 2`)
+	require.Equal(b, []string{"system", "user", "system", "user"}, b.texts(".messages h3"))
+	require.Contains(b, b.texts(".messages pre")[1], `A <b>broken</b> chair. {{role "system"}} <<stage:weigh>>`, "as it is, whatever it has")
+	require.Contains(b, b.texts(".messages pre")[3], "[output of step facts]")
+	require.Zero(b, ask[int](b, `document.querySelectorAll('.messages b').length`))
+	b.do(chromedp.Evaluate[chromedp.Void](`{ const e = document.querySelector('.outputs label:last-of-type textarea'); e.value = 'The chair broke.'; e.dispatchEvent(new Event('input', { bubbles: true })) }`))
+	image, err := filepath.Abs(filepath.Join("..", "examples", "posting-en.png"))
+	require.NoError(b, err)
+	b.choose("receipt", image)
+	b.press(".try", "Show messages")
+	b.await("the step that reads the image", `document.querySelectorAll('.messages').length === 3 && document.querySelector('.messages .image')?.textContent.includes('receipt')`)
+	require.Contains(b, b.texts(".messages:last-of-type pre")[1], "The chair broke.")
+	b.fitsInBoth("console template messages")
+	b.speak(berth.LocaleEN)
+	b.shoot("console-template-messages-en")
+	b.press(".try", "Trial run")
+	b.await("the end of the trial", `location.hash.startsWith('#/tasks/') && document.querySelector('.task .status.completed') !== null`)
+	require.Contains(b, b.texts(".facts div"), "Version"+version[:12], "it is not the active one")
+	task := s.task("olga")
+	require.Equal(b, version, task.TemplateVersion)
+	require.Len(b, task.Steps, 3)
 	b.quiet()
 }
 

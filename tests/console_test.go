@@ -227,7 +227,7 @@ func (b *tab) visitAll(s *stack, turn string) {
 			b.await("the page in the other language", `(document.documentElement.lang === 'zh-Hans') === %s`, lang == "zh")
 		}
 		for _, view := range []string{
-			"", "/fleet", "/fleet/tokyo-1", "/pools", "/pools/translate%3Aen-es", "/models", "/tasks", "/turns", "/turns/" + turn, "/sessions",
+			"", "/fleet", "/fleet/tokyo-1", "/pools", "/pools/translate%3Aen-es", "/models", "/tasks", "/templates", "/templates/job_match", "/turns", "/turns/" + turn, "/sessions",
 			"/executions", "/executions/alice/" + execution.ExecutionID, "/conferences", "/conferences/8681230001", "/accounts", "/accounts/carol", "/usage", "/audit", "/reconciliation",
 		} {
 			b.visit(s, view)

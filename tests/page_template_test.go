@@ -48,6 +48,7 @@ func TestPage_TemplateOfAnyKind_FormAndResultAreItsOwn(t *testing.T) { // G5, G6
 		"a result by its schema":                 showBySchema,
 		"a template that was deleted":            showDeleted,
 		"a thousand templates":                   chooseOfMany,
+		"a template without languages":           useNeutral,
 	} {
 		t.Run(name, func(t *testing.T) { check(s, openTab(t, chromium)) })
 	}
@@ -201,6 +202,37 @@ func showDeleted(s *stack, b *tab) {
 	b.quiet()
 }
 
+// useNeutral makes the page receive a template whose prompts and answers have no language of their own: its form asks for none.
+func useNeutral(s *stack, b *tab) {
+	b.signIn(s, "neutral")
+	for _, locales := range []string{"[]", "null", "undefined"} {
+		b.do(chromedp.Reload(), chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
+			const call = window.fetch;
+			window.posted = [];
+			window.fetch = async (url, o) => {
+				const path = new URL(url, document.baseURI).pathname;
+				if (o?.method === 'POST' && path === '/v1/tasks') window.posted.push(JSON.parse(o.body));
+				const res = await call(url, o);
+				if (path !== '/v1/templates') return res;
+				const { templates } = await res.json();
+				return Response.json({ templates: templates.map((t) => t.name === 'ticket_summary' ? { ...t, locales: %s } : t) });
+			} }`, locales)))
+		b.open("#/tasks", `document.querySelector('.history h1') !== null`)
+		b.open("#/", `document.querySelector('input[name="template"]') !== null`)
+		b.choice("template", "order")
+		b.await("a template with languages", `document.querySelectorAll('#locale option').length === 2`)
+		b.choice("template", "ticket_summary")
+		b.await("no language", `document.querySelector('#field-ticket') !== null && document.querySelector('#locale') === null`)
+		b.fits("form without languages")
+		b.enter("ticket", complaint+locales)
+		require.Equal(b, 1, b.start())
+		b.await("the end", `document.querySelector('.task .status.completed') !== null`)
+		require.False(b, ask[bool](b, `'locale' in window.posted[0]`))
+	}
+	b.shoot("template-neutral-task")
+	b.quiet()
+}
+
 // chooseOfMany makes the page receive a thousand templates: it shows a few, and those that a search finds.
 func chooseOfMany(s *stack, b *tab) {
 	status, listed := s.send(http.MethodGet, "/v1/templates", s.token("many"), nil)
@@ -213,7 +245,7 @@ func chooseOfMany(s *stack, b *tab) {
 	b.await("the form", `document.querySelectorAll('input[name="template"]').length > 0`)
 	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
 		const call = window.fetch, one = %s;
-		const many = Array.from({ length: 1000 }, (_, i) => ({ ...one, name: 'letter_' + i, title: { en: 'Letter number ' + i, zh: '信件 ' + i }, description: { en: 'For case ' + i } }));
+		const many = Array.from({ length: 1000 }, (_, i) => ({ ...one, name: 'letter_' + i, mode: i & 1 ? 'stream' : 'batch', title: { en: 'Letter number ' + i, zh: '信件 ' + i }, description: { en: 'For case ' + i } }));
 		window.fetch = async (url, o) => new URL(url, document.baseURI).pathname === '/v1/templates' ? Response.json({ templates: many }) : call(url, o) }`, raw)))
 	b.open("#/tasks", `document.querySelector('.history') !== null`)
 	b.open("#/", `document.querySelector('#find-template') !== null`)
@@ -236,7 +268,9 @@ func chooseOfMany(s *stack, b *tab) {
 	b.fits("console thousand templates")
 	b.press(".pager", "Next")
 	b.await("the next page", `document.querySelector('.rows tbody tr td').textContent.includes('letter_50')`)
-	find("#find-templates", "letter_99")
-	b.await("those that were searched for", `document.querySelectorAll('.rows tbody tr').length === 11`)
+	b.do(chromedp.Evaluate[chromedp.Void](`{ const e = document.querySelector('.filters input'); e.value = 'letter_99'; e.dispatchEvent(new Event('change', { bubbles: true })) }`))
+	b.await("those that were searched for", `location.hash === '#/console/templates?q=letter_99' && document.querySelectorAll('.rows tbody tr').length === 11 && document.querySelector('.pager') === null`)
+	b.open("#/console/templates?mode=stream&locale=zh", `document.querySelectorAll('.rows tbody tr').length === 50 && document.querySelector('.found').textContent.startsWith('500 ')`)
+	b.open("#/console/templates?mode=vision", `document.querySelector('.pane .hint')?.textContent === 'None.'`)
 	b.quiet()
 }

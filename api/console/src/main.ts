@@ -1,5 +1,6 @@
 import { mount } from 'svelte';
 import './style.css';
+import './parts/form.css';
 import './views/task.css';
 import './console/console.css';
 import App from './App.svelte';

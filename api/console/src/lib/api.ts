@@ -87,7 +87,8 @@ export class Api {
   }
 
   async templates(): Promise<Template[]> {
-    return (await this.call<{ templates: Template[] }>('GET', '/v1/templates')).templates;
+    // The browser asks with the tag of the list that it has: an unchanged one is not sent again.
+    return (await this.call<{ templates: Template[] }>('GET', '/v1/templates', undefined, undefined, undefined, 'no-cache')).templates;
   }
 
   /** upload stores a file and returns its asset id. */
@@ -159,7 +160,7 @@ export class Api {
     return this.call(method, path, body, undefined, headers);
   }
 
-  private async call<T = Doc>(method: string, path: string, body?: unknown, signal?: AbortSignal, more?: Record<string, string>): Promise<T> {
+  private async call<T = Doc>(method: string, path: string, body?: unknown, signal?: AbortSignal, more?: Record<string, string>, cache: RequestCache = 'no-store'): Promise<T> {
     const headers = { ...this.headers(), ...more };
     const form = body instanceof FormData;
     if (body !== undefined && !form) headers['Content-Type'] = 'application/json';
@@ -167,7 +168,7 @@ export class Api {
     let text: string;
     try {
       res = await fetch(at(path), {
-        method, headers, signal, cache: 'no-store',
+        method, headers, signal, cache,
         body: body === undefined ? undefined : form ? body : JSON.stringify(body),
       });
       text = await res.text();

@@ -42,8 +42,9 @@ export class Reading<T> {
 
   /** Call it while a component is created. key: what is read; another key is read again. */
   constructor(private load: () => Promise<T>, types: string[], key: () => unknown = () => 0, interval = every) {
+    const current = $derived(key()); // the parts of an address change together, but not always each of them
     $effect(() => {
-      key();
+      void current;
       untrack(() => {
         this.value = null;
         void this.read();
@@ -87,7 +88,7 @@ export class Pages<T> {
   next = $state('');
   rows: Reading<T[]>;
 
-  constructor(load: (cursor: string) => Promise<{ rows: T[]; next: string }>, types: string[], key: () => unknown = () => 0) {
+  constructor(load: (cursor: string) => Promise<{ rows: T[]; next: string }>, types: string[], key: () => unknown = () => 0, interval = every) {
     let last: unknown;
     this.rows = new Reading(async () => {
       const cursor = this.cursors.at(-1)!;
@@ -99,7 +100,7 @@ export class Pages<T> {
       if (last !== undefined && now !== last) untrack(() => (this.cursors = ['']));
       last = now;
       return now;
-    });
+    }, interval);
   }
 
   get page() {

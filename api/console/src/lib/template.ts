@@ -26,9 +26,9 @@ export function bestOf(wanted: string, tags: readonly string[]): string | undefi
 }
 
 /** said returns a text in the language of the page, else in the first of the template's languages that it has, else in any. */
-export function said(labels: Labels | undefined, page: string, locales: readonly string[] = []): Said {
+export function said(labels: Labels | undefined, page: string, locales?: readonly string[]): Said {
   const tags = Object.keys(labels ?? {});
-  const lang = [page, ...locales].map((l) => bestOf(l, tags)).find(Boolean) ?? tags[0];
+  const lang = [page, ...(locales ?? [])].map((l) => bestOf(l, tags)).find(Boolean) ?? tags[0];
   return lang === undefined ? { text: '', lang: '' } : { text: labels![lang], lang };
 }
 
