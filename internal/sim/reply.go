@@ -17,24 +17,21 @@ type reply struct {
 	head                 map[string]any // fields of every chunk
 	fault                string         // its kind
 	stream, includeUsage bool
-	thoughts, tokens     []string // reasoning and content
+	tokens               []string
 	finish               string
-	usage                map[string]any
+	usage                map[string]int
 	// ending is called before the last piece: a caller that has all of it may call again before its connection is done.
 	ending func()
 }
 
-func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
+func newReply(number int, req chatRequest, answer string, fault Fault) *reply {
 	rep := &reply{
 		head: map[string]any{
 			"id": fmt.Sprintf("chatcmpl-sim-%d", number), "created": time.Now().Unix(), "model": req.Model,
 			"system_fingerprint": fingerprint,
 		},
 		stream: req.Stream, includeUsage: req.StreamOptions.IncludeUsage, fault: fault.Kind, finish: "stop",
-		tokens: splitTokens(ans.text),
-	}
-	if strings.Contains(req.Model, "reasoner") || strings.Contains(req.Model, "thinking") {
-		rep.thoughts = splitTokens(ans.reasoning)
+		tokens: splitTokens(answer),
 	}
 	switch half := len(rep.tokens) / 2; {
 	case fault.Kind == FaultBadJSON, (fault.Kind == FaultCut || fault.Kind == FaultLength) && fault.After <= 0:
@@ -46,17 +43,11 @@ func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
 		rep.finish = "length"
 	}
 	limit := max(req.MaxTokens, req.MaxCompletionTokens)
-	if limit > 0 && len(rep.thoughts)+len(rep.tokens) > limit {
-		rep.finish = "length"
-		rep.thoughts = rep.thoughts[:min(len(rep.thoughts), limit)]
-		rep.tokens = rep.tokens[:limit-len(rep.thoughts)]
+	if limit > 0 && len(rep.tokens) > limit {
+		rep.finish, rep.tokens = "length", rep.tokens[:limit]
 	}
-	prompt := req.tokens()
-	completion := len(rep.thoughts) + len(rep.tokens)
-	rep.usage = map[string]any{
-		"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
-		"completion_tokens_details": map[string]int{"reasoning_tokens": len(rep.thoughts)},
-	}
+	prompt, completion := req.tokens(), len(rep.tokens)
+	rep.usage = map[string]int{"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 	return rep
 }
 
@@ -88,9 +79,6 @@ func (rep *reply) sendStream(w http.ResponseWriter, p *pacer) bool {
 	w.Header().Set("Cache-Control", "no-cache")
 	rep.head["object"] = "chat.completion.chunk"
 	ok := rep.sendDelta(w, map[string]any{"role": "assistant", "content": ""}, nil)
-	for _, text := range rep.thoughts {
-		ok = ok && p.next() && rep.sendDelta(w, map[string]any{"reasoning_content": text}, nil)
-	}
 	for _, text := range rep.tokens {
 		ok = ok && p.next() && rep.sendDelta(w, map[string]any{"content": text}, nil)
 	}
@@ -112,15 +100,12 @@ func (rep *reply) sendDelta(w http.ResponseWriter, delta map[string]any, finish 
 
 // sendWhole answers in one piece, after the time that its tokens take. Stall and cut break it off in the middle.
 func (rep *reply) sendWhole(w http.ResponseWriter, p *pacer) bool {
-	for range len(rep.thoughts) + len(rep.tokens) {
+	for range rep.tokens {
 		if !p.next() {
 			return false
 		}
 	}
-	message := map[string]any{"role": "assistant", "content": strings.Join(rep.tokens, "")}
-	if len(rep.thoughts) > 0 {
-		message["reasoning_content"] = strings.Join(rep.thoughts, "")
-	}
+	message := map[string]string{"role": "assistant", "content": strings.Join(rep.tokens, "")}
 	rep.head["object"] = "chat.completion"
 	rep.head["choices"] = []any{map[string]any{"index": 0, "message": message, "finish_reason": rep.finish}}
 	rep.head["usage"] = rep.usage

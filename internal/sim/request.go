@@ -3,10 +3,7 @@ package sim
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -21,10 +18,7 @@ type chatRequest struct {
 	MaxTokens           int `json:"max_tokens"`
 	MaxCompletionTokens int `json:"max_completion_tokens"`
 	ResponseFormat      struct {
-		Type       string `json:"type"`
-		JSONSchema struct {
-			Schema json.RawMessage `json:"schema"`
-		} `json:"json_schema"`
+		Type string `json:"type"`
 	} `json:"response_format"`
 }
 
@@ -85,11 +79,6 @@ func (r chatRequest) images() (urls []string) {
 	return urls
 }
 
-// asks reports whether there is a message of the user.
-func (r chatRequest) asks() bool {
-	return slices.ContainsFunc(r.Messages, func(m message) bool { return m.Role == "user" })
-}
-
 // tokens returns about as many tokens as providers count.
 func (r chatRequest) tokens() (n int) {
 	const perMessage, perImage = 4, 765
@@ -105,18 +94,12 @@ func (r chatRequest) tokens() (n int) {
 	return n
 }
 
-// decodeImage reads a data URL with a PNG or JPEG.
+// decodeImage reads a data URL.
 func decodeImage(url string) ([]byte, error) {
-	head, body, ok := strings.Cut(url, ",")
-	if !ok || !strings.HasPrefix(head, "data:") || !strings.HasSuffix(head, ";base64") {
-		return nil, errors.New("must be a base64 data URL, such as data:image/png;base64,…")
-	}
+	head, body, _ := strings.Cut(url, ",")
 	img, err := base64.StdEncoding.DecodeString(body)
-	if err != nil {
-		return nil, fmt.Errorf("invalid base64: %w", err)
-	}
-	if kind := http.DetectContentType(img); kind != "image/png" && kind != "image/jpeg" {
-		return nil, fmt.Errorf("must be PNG or JPEG, not %s", kind)
+	if err != nil || !strings.HasPrefix(head, "data:image/") || !strings.HasSuffix(head, ";base64") {
+		return nil, invalid("image_url: must be a base64 data URL, such as data:image/png;base64,…")
 	}
 	return img, nil
 }
