@@ -2,9 +2,9 @@ package sim
 
 import (
 	"cmp"
-	"math/big"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -30,7 +30,7 @@ func (f *filler) sectionsOf(properties []property, at place) map[string]*section
 		docs = []*document{f.subject}
 	}
 	for _, d := range docs {
-		if found := assign(properties, d); len(found) > most {
+		if found := assign(properties, d); len(found) >= most {
 			best, most, f.subject = found, len(found), d
 		}
 	}
@@ -143,7 +143,7 @@ func (d *document) names() (out []string) {
 var number = regexp.MustCompile(`\d{1,15}(?:[.]\d{1,6})?`)
 
 // number returns the number in a line that is about a place, nil for none.
-func (f *filler) number(at place) *big.Rat {
+func (f *filler) number(at place) []float64 {
 	wanted := words(spaced(at.name))
 	lines := []line{{}}
 	if at.entry != nil {
@@ -155,8 +155,8 @@ func (f *filler) number(at place) *big.Rat {
 	}
 	for _, l := range lines {
 		if digits := number.FindString(strings.ReplaceAll(l.text, ",", "")); digits != "" && overlap(wanted, l.words) > 0 {
-			n, _ := new(big.Rat).SetString(digits)
-			return n
+			n, _ := strconv.ParseFloat(digits, 64) // it is a number
+			return []float64{n}
 		}
 	}
 	return nil

@@ -70,11 +70,12 @@ func (s *source) fill(raw []byte) string {
 	return f.encode(v)
 }
 
-// note states that the answer is simulated in the text of an object that may have it: one that is named as a text, else the last one.
+// note states that the answer is simulated in the text of an object that may have it: the first that is named as a text, else the last one.
 func (f *filler) note(object map[string]any, compiled *jsonschema.Schema) {
 	names := f.ordered(object)
+	texts := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !proseNames.MatchString(name) })
 	slices.Reverse(names)
-	for _, name := range slices.Concat(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !proseNames.MatchString(name) }), names) {
+	for _, name := range append(texts, names...) {
 		if text, ok := object[name].(string); ok {
 			object[name] = strings.TrimSpace(text + " " + f.render("notice", nil))
 			if compiled.Validate(object) == nil {

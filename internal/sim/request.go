@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 )
 
@@ -99,7 +100,7 @@ func decodeImage(url string) ([]byte, error) {
 	head, body, _ := strings.Cut(url, ",")
 	img, err := base64.StdEncoding.DecodeString(body)
 	if err != nil || !strings.HasPrefix(head, "data:image/") || !strings.HasSuffix(head, ";base64") {
-		return nil, invalid("image_url: must be a base64 data URL, such as data:image/png;base64,…")
+		return nil, failure(http.StatusBadRequest, "image_url: must be a base64 data URL, such as data:image/png;base64,…")
 	}
 	return img, nil
 }

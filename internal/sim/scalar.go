@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
 	"regexp"
 	"regexp/syntax"
@@ -187,60 +188,51 @@ func (g *generator) pick(ranges []rune) rune {
 
 // numbers returns the number that the source has for the place, and others within the limits. said is false if the source has none.
 func (f *filler) numbers(all schemas, at place) (options []any, said bool) {
-	var low, high, byDefault *big.Rat
-	step, stepped := big.NewRat(1, 1), false
+	var low, high, byDefault []float64 // at most one of each
+	step, stepped := 1.0, false
 	for _, s := range all {
 		for _, n := range []*big.Rat{s.Minimum, s.ExclusiveMinimum} {
-			if n != nil && (low == nil || n.Cmp(low) > 0) {
-				low = n
+			if n != nil {
+				least, _ := n.Float64()
+				low = []float64{slices.Max(append(low, least))}
 			}
 		}
 		for _, n := range []*big.Rat{s.Maximum, s.ExclusiveMaximum} {
-			if n != nil && (high == nil || n.Cmp(high) < 0) {
-				high = n
+			if n != nil {
+				most, _ := n.Float64()
+				high = []float64{slices.Min(append(high, most))}
 			}
 		}
 		whole := s.Types != nil && !slices.Contains(s.Types.ToStrings(), "number")
 		if s.MultipleOf != nil {
-			if step = s.MultipleOf; stepped || whole { // its numerator is a whole multiple of it
-				step = new(big.Rat).SetInt(step.Num())
+			if step, _ = s.MultipleOf.Float64(); stepped || whole { // its numerator is a whole multiple of it
+				step, _ = new(big.Rat).SetInt(s.MultipleOf.Num()).Float64()
 			}
 		}
 		stepped = stepped || whole || s.MultipleOf != nil
 		if s.Default != nil {
-			if n, ok := (*s.Default).(json.Number); ok {
-				byDefault, _ = new(big.Rat).SetString(n.String())
+			if n, err := strconv.ParseFloat(marshal(*s.Default), 64); err == nil {
+				byDefault = []float64{n}
 			}
 		}
 	}
 	wanted := f.number(at)
-	between := func(part int64) *big.Rat {
-		if low == nil || high == nil {
-			return nil
-		}
-		width := new(big.Rat).Sub(high, low)
-		return width.Add(low, width.Mul(width, big.NewRat(part, part+1)))
+	shift := float64(at.variant)
+	var tried []float64
+	for _, n := range slices.Concat(wanted, byDefault, []float64{0}, low) {
+		tried = append(tried, n+shift*step, n+(shift+1)*step)
 	}
-	for i, n := range []*big.Rat{wanted, byDefault, new(big.Rat), low, between(int64(at.variant) + 1), high} {
-		for shift := range int64(2) {
-			if n != nil {
-				by := big.NewRat(map[bool]int64{true: -1, false: 1}[i == 5]*(int64(at.variant)+shift), 1)
-				moved := new(big.Rat).Add(n, by.Mul(by, step))
-				if q := new(big.Rat).Quo(moved, step); stepped {
-					moved.Mul(step, new(big.Rat).SetInt(new(big.Int).Div(q.Num(), q.Denom())))
-				}
-				options = append(options, decimal(moved))
-			}
+	for _, n := range high {
+		for _, l := range low {
+			tried = append(tried, l+(n-l)*(shift+1)/(shift+2), l+(n-l)*(shift+1)/(shift+2)+step)
 		}
+		tried = append(tried, n-shift*step, n-(shift+1)*step)
+	}
+	for _, n := range tried {
+		if stepped {
+			n = math.Floor(n/step) * step
+		}
+		options = append(options, json.Number(strconv.FormatFloat(n, 'f', -1, 64)))
 	}
 	return options, wanted != nil
-}
-
-// decimal writes a number in JSON.
-func decimal(n *big.Rat) json.Number {
-	digits, exact := n.FloatPrec()
-	if !exact {
-		digits += 20
-	}
-	return json.Number(n.FloatString(digits))
 }

@@ -163,7 +163,7 @@ func (s *source) write() string {
 		} else if name != "" && (kind == "quotes" || kind == "items" && !compared) && isChinese(name) == w.zh {
 			heading = name
 		}
-		w.out.WriteString(p.mark + "\n## " + heading + "\n\n")
+		w.out.WriteString(strings.TrimLeft(p.mark+"\n", "\n") + "## " + heading + "\n\n")
 		if i == 0 {
 			w.out.WriteString("_" + w.render("notice", nil) + "_\n\n")
 		}
