@@ -1,6 +1,9 @@
 package sim
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // entry is one item of a list.
 type entry struct {
@@ -15,15 +18,17 @@ type entry struct {
 	Absent   []string // names that do not occur in the other document
 }
 
-// entries returns the items of a section. Bullets belong to the line above them.
-func (s *section) entries() (out []entry) {
+// entries returns the items of a section. Bullets belong to the line above them, or stand alone.
+func (s *section) entries(nested bool) (out []entry) {
 	for _, name := range s.series {
 		out = append(out, entry{Text: name, heading: s.heading})
 	}
 	for _, l := range s.lines {
-		if n := len(out); s.shape == groups && l.bullet && n > 0 {
+		switch n := len(out); {
+		case s.series != nil || n >= maxItems || s.shape == groups && !nested && !l.bullet:
+		case s.shape == groups && nested && l.bullet && n > 0:
 			out[n-1].below = append(out[n-1].below, l.text)
-		} else if s.series == nil && n < maxItems {
+		default:
 			out = append(out, entry{Text: l.text, heading: s.heading})
 		}
 	}
@@ -39,7 +44,7 @@ func (s *source) compare(wanted []string) (out []entry) {
 		for _, d := range s.docs {
 			for _, sec := range d.sections {
 				if n := overlap(some, sec.words); n > most && (sec.shape == list || sec.shape == groups) {
-					from, out, most = d, sec.entries(), n
+					from, out, most = d, sec.entries(false), n
 				}
 			}
 		}
@@ -49,8 +54,8 @@ func (s *source) compare(wanted []string) (out []entry) {
 	}
 	for _, d := range s.docs {
 		for _, sec := range d.sections {
-			if from == nil && sec.shape == list {
-				from, out = d, sec.entries()
+			if from == nil && (sec.shape == list || sec.shape == groups) {
+				from, out = d, sec.entries(false)
 			}
 		}
 	}
@@ -87,6 +92,9 @@ func (e *entry) find(d *document) {
 				occurring[w] = occurring[w] || l.words[w]
 			}
 			n := overlap(wanted, l.words)
+			if given := numberIn(l.text); given != nil && slices.Compare(given, numberIn(e.Text)) < 0 {
+				continue // less than wanted
+			}
 			if score := 1000*n + overlap(all, l.words); n >= least && score > most {
 				most, e.OK, e.Passage, e.place = score, true, l.text, sec.heading
 			}

@@ -106,10 +106,9 @@ func (f *filler) entriesFor(all schemas, at place) (out []entry) {
 	case at.entry != nil:
 		return asEntries(at.entry.below)
 	case at.section != nil && at.section.shape == list && depth > 2:
-		lines := at.section.entries()
-		return []entry{{Text: at.section.heading, below: textsOf(lines)}}
+		return []entry{{Text: at.section.heading, below: textsOf(at.section.entries(false))}}
 	case at.section != nil:
-		return at.section.entries()
+		return at.section.entries(true)
 	case lacking.MatchString(what) && len(f.docs) > 1:
 		_, missing := split(f.compare(words(what)))
 		return asEntries(missing)
@@ -142,21 +141,26 @@ func (d *document) names() (out []string) {
 
 var number = regexp.MustCompile(`\d{1,15}(?:[.]\d{1,6})?`)
 
-// number returns the number in a line that is about a place, nil for none.
-func (f *filler) number(at place) []float64 {
-	wanted := words(spaced(at.name))
-	lines := []line{{}}
-	if at.entry != nil {
-		lines[0] = line{text: at.entry.Text, words: setOf(wanted)}
-	} else {
-		for _, sec := range f.subject.sections {
-			lines = append(lines, sec.lines...)
-		}
+// numberIn returns the first number in a text; nil for none.
+func numberIn(text string) []float64 {
+	n, err := strconv.ParseFloat(number.FindString(strings.ReplaceAll(text, ",", "")), 64)
+	if err != nil {
+		return nil
 	}
-	for _, l := range lines {
-		if digits := number.FindString(strings.ReplaceAll(l.text, ",", "")); digits != "" && overlap(wanted, l.words) > 0 {
-			n, _ := strconv.ParseFloat(digits, 64) // it is a number
-			return []float64{n}
+	return []float64{n}
+}
+
+// number returns the number in a line that is about a place; nil for none.
+func (f *filler) number(at place) []float64 {
+	if at.entry != nil {
+		return numberIn(at.entry.Text)
+	}
+	wanted := words(spaced(at.name))
+	for _, sec := range f.subject.sections {
+		for _, l := range sec.lines {
+			if n := numberIn(l.text); n != nil && overlap(wanted, l.words) > 0 {
+				return n
+			}
 		}
 	}
 	return nil

@@ -90,10 +90,13 @@ func (f *filler) strings(all schemas, at place) (options []any, said bool) {
 	if format == "" && len(find) == 0 {
 		said = ok
 	}
-	if text == "" {
-		options = append(options, "") // as short as allowed
-		if text = f.subject.title(); at.entry != nil {
-			text = at.entry.Text
+	switch {
+	case text == "" && at.entry == nil:
+		text = f.subject.title()
+	case text == "":
+		text = at.entry.Text
+		if at.variant == 0 {
+			options = append(options, "") // as short as allowed
 		}
 	}
 	for _, text := range []string{text, "–", "a"} {

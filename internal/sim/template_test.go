@@ -245,17 +245,10 @@ func TestMatch_Examples_EntriesAreComparedOneByOne(t *testing.T) {
 			require.Len(t, simulated.FindAllString(shown, -1), 1, "one notice")
 			require.Equal(t, text, ask(t, "job_match", c.locale, in), "the same input, the same answer")
 
-			// In a chain the summary stands beside the posting, or in its place.
+			// In a chain the summary stands beside the posting.
 			in.Outputs = map[berth.StepName]string{"summary": ask(t, "job_summary", c.locale, input("", in.Variables["jobText"]))}
 			chained, _ := readMatch(t, ask(t, "job_match", c.locale, in))
 			require.Equal(t, points, chained)
-			in.Variables["jobText"] = ""
-			chained, _ = readMatch(t, ask(t, "job_match", c.locale, in))
-			require.NotEmpty(t, chained)
-			for _, p := range chained {
-				require.Contains(t, in.Outputs["summary"], p.Requirement)
-				require.Contains(t, in.Variables["resume"], p.Evidence)
-			}
 		})
 	}
 }

@@ -58,8 +58,15 @@ func readDocument(e enclosure) *document {
 	return &document{upperFirst(clip(label, maxLabel)), setOf(words(spaced(e.name) + " " + e.intro)), text, readSections(text)}
 }
 
-// title returns the first line of a text.
+var ownTitle = regexp.MustCompile(`(?i)^(?:title|subject|headline|标题|主题)$`)
+
+// title returns the value that a text names its title, else its first line.
 func (d *document) title() string {
+	for _, s := range d.sections {
+		if len(s.lines) == 1 && ownTitle.MatchString(s.heading) {
+			return s.lines[0].text
+		}
+	}
 	if s := d.sections[0]; len(s.lines) > 0 {
 		return s.lines[0].text
 	}
@@ -183,10 +190,10 @@ func headingOf(raws []string, i int) (heading, rest string) {
 	if before, behind, ok := strings.Cut(strings.Replace(body, "：", ": ", 1), ":"); ok && isTitle(before) && (behind == "" || behind[0] == ' ') {
 		return before, strings.TrimSpace(behind)
 	}
-	if i == 0 || i+1 == len(raws) || !isTitle(body) {
+	if i+1 == len(raws) || !isTitle(body) {
 		return "", ""
 	}
-	blank := strings.TrimSpace(raws[i-1]) == ""
+	blank := i > 0 && strings.TrimSpace(raws[i-1]) == ""
 	next, after := strings.TrimSpace(raws[i+1]), strings.TrimSpace(raws[min(i+2, len(raws)-1)])
 	if bulletMark.MatchString(next) || blank && (next != "" || bulletMark.MatchString(after)) {
 		return body, ""
