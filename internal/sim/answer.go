@@ -60,17 +60,12 @@ func (r chatRequest) derive(messages []message, seen []string, followUps int) st
 var answerFiles embed.FS
 
 // answers are the texts of the simulator, by whether they are Chinese.
-var answers = map[bool]*template.Template{false: parseAnswers("en", ", ", "; "), true: parseAnswers("zh", "、", "；")}
+var answers = map[bool]*template.Template{false: parseAnswers("en"), true: parseAnswers("zh")}
 
-func parseAnswers(locale, comma, semicolon string) *template.Template {
-	bare := func(text string) string { return strings.TrimRight(text, ".。;；") }
+func parseAnswers(locale string) *template.Template {
 	return template.Must(template.New(locale).Funcs(template.FuncMap{
 		"inc":  func(i int) int { return i + 1 },
-		"bare": bare,
-		"list": func(n int, texts []string) string { return strings.Join(first(n, texts), comma) },
-		"phrases": func(n int, texts []string) string {
-			return bare(strings.NewReplacer("."+semicolon, semicolon, "。"+semicolon, semicolon).Replace(strings.Join(first(n, texts), semicolon)))
-		},
+		"list": func(n int, comma string, texts []string) string { return strings.Join(first(n, texts), comma) },
 	}).ParseFS(answerFiles, "answers/"+locale+".tmpl"))
 }
 

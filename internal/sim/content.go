@@ -21,10 +21,10 @@ var (
 // sectionsOf chooses for each property of an object a section that is about it. For the outermost object it also chooses the document that the
 // answer is about: the one with the most of them.
 func (f *filler) sectionsOf(properties []property, at place) map[string]*section {
-	best, ok := f.chosen[at.path]
-	if at.entry != nil || ok {
-		return best
+	if at.entry != nil {
+		return nil
 	}
+	var best map[string]*section
 	docs, most := f.docs, -1
 	if at.path != "" {
 		docs = []*document{f.subject}
@@ -34,7 +34,6 @@ func (f *filler) sectionsOf(properties []property, at place) map[string]*section
 			best, most, f.subject = found, len(found), d
 		}
 	}
-	f.chosen[at.path] = best
 	return best
 }
 
@@ -78,7 +77,7 @@ func (f *filler) text(at place) (string, bool) {
 		switch {
 		case whereNames.MatchString(at.name) && where != "":
 			return where, true
-		case e.Compared && whyNames.MatchString(at.name):
+		case e.Compared && (whyNames.MatchString(at.name) || at.nth == 2):
 			return f.render("reason", e), true
 		case at.nth == 0:
 			return e.Text, true

@@ -27,7 +27,6 @@ type filler struct {
 	names   map[string][]string            // of objects, in the order of the schema
 	stack   map[*jsonschema.Schema]int     // how often a value of the schema is being made
 	subject *document                      // that the value is about
-	chosen  map[string]map[string]*section // sections of properties, by the path of their object
 	heads   map[string]string              // lines that were used, by path
 }
 
@@ -49,7 +48,7 @@ type schemas = []*jsonschema.Schema
 func (s *source) newFiller(raw []byte) *filler {
 	return &filler{
 		source: s, raw: string(raw), subject: s.docs[0], names: map[string][]string{},
-		stack: map[*jsonschema.Schema]int{}, chosen: map[string]map[string]*section{}, heads: map[string]string{},
+		stack: map[*jsonschema.Schema]int{}, heads: map[string]string{},
 	}
 }
 
@@ -157,25 +156,16 @@ func (a *applied) add(some ...*jsonschema.Schema) {
 		a.add(s.Ref)
 		a.add(s.AllOf...)
 		for _, options := range []schemas{s.AnyOf, s.OneOf} {
-			var choice, last []schemas
+			var choice []schemas
 			for _, o := range options {
-				if o.Types != nil && slices.Equal(o.Types.ToStrings(), []string{"null"}) {
-					last = append(last, schemas{o})
-				} else {
-					choice = append(choice, schemas{o})
-				}
+				choice = append(choice, schemas{o})
 			}
-			if len(options) > 0 {
-				a.choices = append(a.choices, append(choice, last...))
+			if len(choice) > 0 {
+				a.choices = append(a.choices, choice)
 			}
 		}
 		if s.If != nil {
 			a.choices = append(a.choices, []schemas{{s.If, s.Then}, {s.Else}})
-		}
-		for _, name := range slices.Sorted(maps.Keys(s.DependentSchemas)) {
-			if slices.ContainsFunc(a.all, func(s *jsonschema.Schema) bool { return slices.Contains(s.Required, name) }) {
-				a.add(s.DependentSchemas[name])
-			}
 		}
 	}
 }
@@ -215,7 +205,8 @@ func (f *filler) valid(all schemas, v any) bool {
 func (f *filler) typed(all schemas, at place) (any, bool) {
 	at.about = cmp.Or(at.about, aboutOf(all))
 	if values, ok := listedValues(all); ok {
-		return f.firstValid(all, f.fitting(values, at))
+		n := at.variant % len(values)
+		return f.firstValid(all, slices.Concat(values[n:], values[:n]))
 	}
 	for _, s := range all {
 		if f.stack[s] >= maxRounds {
@@ -283,46 +274,17 @@ func listedValues(all schemas) (values []any, ok bool) {
 	return values, ok
 }
 
-// fitting returns the values of an enum, those that occur in the text first.
-func (f *filler) fitting(values []any, at place) []any {
-	in := setOf(words(f.subject.text))
-	if at.entry != nil {
-		in = setOf(words(at.entry.Text))
-	}
-	occurs := func(v any) int {
-		s, _ := v.(string)
-		return overlap(words(spaced(s)), in)
-	}
-	out := slices.SortedStableFunc(slices.Values(values), func(a, b any) int { return occurs(b) - occurs(a) })
-	n := at.variant % len(out)
-	return slices.Concat(out[n:], out[:n])
-}
-
-// allows reports whether the schemas allow a type. Without a type, the keywords of one type imply it.
+// allows reports whether the schemas allow a type. Without a type, they are for an object if they have properties.
 func allows(all schemas, kind string) bool {
-	implied, typed := "", false
+	typed, object := false, false
 	for _, s := range all {
-		if s.Types == nil {
-			implied = cmp.Or(implied, impliedType(s))
-			continue
-		}
-		typed = true
-		types := s.Types.ToStrings()
-		if !slices.Contains(types, kind) && (kind != "number" || !slices.Contains(types, "integer")) {
-			return false
+		object = object || len(s.Properties)+len(s.Required) > 0
+		if s.Types != nil {
+			typed = true
+			if types := s.Types.ToStrings(); !slices.Contains(types, kind) && (kind != "number" || !slices.Contains(types, "integer")) {
+				return false
+			}
 		}
 	}
-	return typed || implied == kind || implied == "" && kind != "object" && kind != "array"
-}
-
-func impliedType(s *jsonschema.Schema) string {
-	switch {
-	case len(s.Properties)+len(s.Required)+len(s.PatternProperties) > 0, s.MinProperties != nil:
-		return "object"
-	case s.Items2020 != nil, s.Items != nil, s.MinItems != nil, len(s.PrefixItems) > 0, s.Contains != nil:
-		return "array"
-	case s.Minimum != nil, s.Maximum != nil, s.ExclusiveMinimum != nil, s.ExclusiveMaximum != nil, s.MultipleOf != nil:
-		return "number"
-	}
-	return ""
+	return typed || object == (kind == "object")
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 
@@ -17,10 +16,9 @@ type property struct {
 	depth    int    // of lists: 0 for a text, 1 for a list of texts, 2 for one of objects, more with lists in them; -1 for anything else
 }
 
-// object returns an object with the required properties, and the others where that is possible; a second one with fewer of them if something
-// forbids one or too many.
+// object returns an object with the required properties, and the others where that is possible, and one with the required ones alone.
 func (f *filler) object(all schemas, at place) []any {
-	properties, atLeast, ok := f.properties(all)
+	properties, ok := f.properties(all)
 	if !ok {
 		return nil
 	}
@@ -50,41 +48,7 @@ func (f *filler) object(all schemas, at place) []any {
 			rest[p.name] = v
 		}
 	}
-	for n := 0; len(out) < atLeast && n < maxPadded; n++ { // more than the schema names
-		for _, name := range extraNames(all, n) {
-			if of, allowed := schemasFor(all, name); allowed && out[name] == nil {
-				if v, ok := f.value(of, place{name: name, depth: at.depth + 1, entry: at.entry, variant: n}); ok && len(out) < atLeast {
-					out[name] = v
-				}
-			}
-		}
-	}
-	if f.valid(all, out) {
-		return []any{out}
-	}
-	for _, name := range slices.Sorted(maps.Keys(out)) {
-		if _, ok := rest[name]; !ok {
-			if rest[name] = out[name]; !f.valid(all, rest) {
-				delete(rest, name)
-			}
-		}
-	}
-	return []any{rest}
-}
-
-// extraNames returns names that an object may have although its schemas do not list them.
-func extraNames(all schemas, n int) []string {
-	out := []string{"value" + strconv.Itoa(n+1)}
-	for _, s := range all {
-		if s.PropertyNames != nil && s.PropertyNames.Pattern != nil {
-			out = append(out, matching(s.PropertyNames.Pattern.String(), 1, n)...)
-		}
-		for pattern := range s.PatternProperties {
-			out = append(out, matching(pattern.String(), 1, n)...)
-		}
-	}
-	slices.Sort(out)
-	return out
+	return []any{out, rest}
 }
 
 // inside reports whether a value of one of the schemas is being made: an optional value would have no end.
@@ -94,30 +58,21 @@ func (f *filler) inside(some schemas) bool {
 	})
 }
 
-// properties returns the properties of an object in their order, and how many it must have.
-func (f *filler) properties(all schemas) (out []property, atLeast int, ok bool) {
+// properties returns the properties of an object in their order; false if a required one is not allowed.
+func (f *filler) properties(all schemas) (out []property, ok bool) {
 	required, named := map[string]bool{}, map[string]any{}
-	for _, s := range slices.Concat(all, all) { // what is required may require others
+	for _, s := range all {
 		for name := range s.Properties {
 			named[name] = true
 		}
-		needed := slices.Clone(s.Required)
-		for name, others := range s.DependentRequired {
-			if required[name] {
-				needed = append(needed, others...)
-			}
-		}
-		for _, name := range needed {
+		for _, name := range s.Required {
 			required[name], named[name] = true, true
-		}
-		if s.MinProperties != nil {
-			atLeast = max(atLeast, *s.MinProperties)
 		}
 	}
 	for _, name := range f.ordered(named) {
 		of, allowed := schemasFor(all, name)
 		if !allowed && required[name] {
-			return nil, 0, false
+			return nil, false
 		}
 		if allowed {
 			var a applied
@@ -125,7 +80,7 @@ func (f *filler) properties(all schemas) (out []property, atLeast int, ok bool) 
 			out = append(out, property{name, of, required[name], aboutOf(a.all), listDepth(a.all, 0)})
 		}
 	}
-	return out, atLeast, true
+	return out, true
 }
 
 // listDepth returns how deep lists are in a value.
@@ -157,32 +112,17 @@ func listDepth(all schemas, nested int) int {
 
 // schemasFor returns the schemas of the value behind a name; false if no value is allowed.
 func schemasFor(all schemas, name string) (out schemas, ok bool) {
-	unevaluated := schemas{}
 	for _, s := range all {
-		n := len(out)
-		if sub := s.Properties[name]; sub != nil {
-			out = append(out, sub)
-		}
-		for pattern, sub := range s.PatternProperties {
-			if pattern.MatchString(name) {
-				out = append(out, sub)
-			}
-		}
 		more, _ := s.AdditionalProperties.(*jsonschema.Schema)
-		switch {
-		case len(out) > n:
+		switch sub := s.Properties[name]; {
+		case sub != nil:
+			out = append(out, sub)
 		case s.AdditionalProperties == false:
 			return nil, false
 		case more != nil:
 			out = append(out, more)
-		case s.UnevaluatedProperties != nil:
-			unevaluated = append(unevaluated, s.UnevaluatedProperties)
 		}
 	}
-	if len(out) == 0 {
-		out = unevaluated
-	}
-	slices.SortFunc(out, func(a, b *jsonschema.Schema) int { return len(a.Location) - len(b.Location) })
 	return out, !slices.ContainsFunc(out, func(s *jsonschema.Schema) bool { return s.Bool != nil && !*s.Bool })
 }
 
@@ -190,7 +130,6 @@ func schemasFor(all schemas, name string) (out schemas, ok bool) {
 // fewer items.
 func (f *filler) array(all schemas, at place) (options []any) {
 	least, most, unique := 0, maxItems, false
-	var contained schemas
 	for _, s := range all {
 		if s.MinItems != nil {
 			least = max(least, *s.MinItems)
@@ -199,17 +138,14 @@ func (f *filler) array(all schemas, at place) (options []any) {
 			most = min(most, *s.MaxItems)
 		}
 		unique = unique || s.UniqueItems
-		if s.Contains != nil {
-			contained = append(contained, slices.Repeat(schemas{s.Contains}, min(orOne(s.MinContains), maxPadded))...)
-		}
 	}
 	if least > maxPadded {
 		return nil
 	}
 	var out []any
 	taken := map[string]bool{}
-	add := func(e *entry, variant int, more ...*jsonschema.Schema) bool {
-		v, ok := f.value(append(itemSchemas(all, len(out)), more...), place{
+	add := func(e *entry, variant int) bool {
+		v, ok := f.value(itemSchemas(all, len(out)), place{
 			path: at.path + "/" + strconv.Itoa(len(out)), name: at.name, depth: at.depth + 1, entry: e, variant: variant,
 		})
 		if ok = ok && (!unique || !taken[marshal(v)]); ok {
@@ -217,11 +153,6 @@ func (f *filler) array(all schemas, at place) (options []any) {
 			out = append(out, v)
 		}
 		return ok
-	}
-	for _, s := range contained {
-		for variant := 0; variant <= len(out) && !add(at.entry, variant, s); variant++ {
-			continue
-		}
 	}
 	if !f.inside(itemSchemas(all, 0)) || least > 0 {
 		for _, e := range first(max(most-len(out), 0), f.entriesFor(all, at)) {
@@ -233,17 +164,10 @@ func (f *filler) array(all schemas, at place) (options []any) {
 			break
 		}
 	}
-	for n := len(out); n >= max(least, len(contained)); n-- {
+	for n := len(out); n >= least; n-- {
 		options = append(options, append([]any{}, out[:n]...))
 	}
 	return options
-}
-
-func orOne(n *int) int {
-	if n == nil {
-		return 1
-	}
-	return *n
 }
 
 // itemSchemas returns the schemas of the item at an index.

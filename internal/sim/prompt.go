@@ -22,7 +22,7 @@ const (
 	maxRead      = 64 << 10 // characters of a text
 )
 
-// readSource finds the documents of the last turn, else of an earlier one. Without documents, it takes what the last message says. A message
+// readSource finds the documents of the last turn, else of an earlier one. Without documents, it takes what the last message says, without the schema and lines with markers. A message
 // after the one with the documents asks for another answer about them. seen are the texts of images.
 func readSource(messages []message, seen []string) *source {
 	s := &source{steps: maxSteps}
@@ -48,7 +48,7 @@ func readSource(messages []message, seen []string) *source {
 	}
 	s.schema = quotedSchema(s.rules)
 	if len(given) == 0 {
-		given = []enclosure{{text: withoutOrders(said, string(s.schema))}}
+		given = []enclosure{{text: markLine.ReplaceAllString(strings.Replace(said, string(s.schema), "", 1), "")}}
 	}
 	// What only sets something, such as a language, and outputs of earlier steps are left out if there is something else.
 	some := slices.DeleteFunc(slices.Clone(given), func(e enclosure) bool {
@@ -86,21 +86,6 @@ func enclosed(text string) (rest string, found []enclosure) {
 		found = append(found, enclosure{text[m[2]:m[3]], intro, strings.TrimSpace(body)})
 		rest, text = rest+before, after
 	}
-}
-
-// withoutOrders returns what follows the schema or the last marker in a message, or what precedes the first if nothing follows.
-func withoutOrders(said, schema string) string {
-	begin, end := len(said), 0
-	if i := strings.Index(said, schema); schema != "" && i >= 0 {
-		begin, end = i, i+len(schema)
-	}
-	for _, m := range mark.FindAllStringIndex(said, -1) {
-		begin, end = min(begin, m[0]), max(end, m[1])
-	}
-	if rest := said[end:]; strings.ContainsFunc(rest, unicode.IsLetter) {
-		return rest
-	}
-	return said[:begin]
 }
 
 // quotedSchema returns the first JSON object with a keyword of JSON Schema in a text, nil for none.

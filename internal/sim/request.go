@@ -81,16 +81,11 @@ func (r chatRequest) images() (urls []string) {
 }
 
 // tokens returns about as many tokens as providers count.
-func (r chatRequest) tokens() (n int) {
+func (r chatRequest) tokens() int {
 	const perMessage, perImage = 4, 765
+	n := perMessage*len(r.Messages) + perImage*len(r.images())
 	for _, m := range r.Messages {
-		n += perMessage
-		for _, p := range m.Content {
-			n += len(splitTokens(p.Text))
-			if p.Type == typeImage {
-				n += perImage
-			}
-		}
+		n += len(splitTokens(m.Content.text()))
 	}
 	return n
 }

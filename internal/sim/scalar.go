@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"pgregory.net/rapid"
 )
 
 const (
@@ -37,17 +37,10 @@ func formatted(format string, n int) string {
 	return epoch.AddDate(0, 0, n).Add(time.Duration(n) * time.Second).Format(format)
 }
 
-// found find texts of a format in other texts.
-var found = map[string]*regexp.Regexp{
-	"date":  regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b`),
-	"email": regexp.MustCompile(`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`),
-	"uri":   regexp.MustCompile(`\bhttps?://[^\s<>"'“”]*[^\s<>"'“”.,;:!?)，。；]`),
-}
-
-// strings returns texts for a place within the limits of its schemas, those of the source first. said is false if the source has none.
+// strings returns texts for a place within the limits of its schemas, that of the source first. said is false if the source has none.
 func (f *filler) strings(all schemas, at place) (options []any, said bool) {
-	least, most, format := 0, maxText, ""
-	var find, made []string // patterns, and texts that match them
+	least, most := 0, maxText
+	text, said := f.text(at)
 	for _, s := range all {
 		if s.MinLength != nil {
 			least = max(least, *s.MinLength)
@@ -55,40 +48,12 @@ func (f *filler) strings(all schemas, at place) (options []any, said bool) {
 		if s.MaxLength != nil {
 			most = min(most, *s.MaxLength)
 		}
+		if s.Format != nil && formats[s.Format.Name] != "" {
+			options, said = append(options, formatted(formats[s.Format.Name], at.variant)), false
+		}
 	}
 	if most = max(most, least); least > maxLength {
 		return nil, false
-	}
-	for _, s := range all {
-		if s.Format != nil && formats[s.Format.Name] != "" {
-			format = formats[s.Format.Name]
-			made = append(made, formatted(format, at.variant))
-			if re := found[s.Format.Name]; re != nil {
-				find = append(find, re.String())
-			}
-		}
-		if s.Pattern != nil {
-			find = append(find, strings.TrimSuffix(strings.TrimPrefix(s.Pattern.String(), "^"), "$"))
-			made = append(made, matching(s.Pattern.String(), least, at.variant)...)
-		}
-	}
-	text, ok := f.text(at)
-	where := f.subject.text
-	if at.entry != nil {
-		where = at.entry.Text + "\n" + where
-	}
-	for _, pattern := range find {
-		if re, err := regexp.Compile(pattern); err == nil && pattern != "" {
-			if all := re.FindAllString(where, at.variant+1); len(all) > at.variant {
-				options, said = append(options, all[at.variant]), true
-			}
-		}
-	}
-	for _, text := range made {
-		options = append(options, text)
-	}
-	if format == "" && len(find) == 0 {
-		said = ok
 	}
 	switch {
 	case text == "" && at.entry == nil:
@@ -101,6 +66,13 @@ func (f *filler) strings(all schemas, at place) (options []any, said bool) {
 	}
 	for _, text := range []string{text, "–", "a"} {
 		options = append(options, fit(text, least, most, at.variant))
+	}
+	for _, s := range all {
+		if s.Pattern != nil {
+			for _, text := range matching(s.Pattern.String(), at.variant) {
+				options, said = append(options, text, text+strings.Repeat("a", max(least-utf8.RuneCountInString(text), 0))), false
+			}
+		}
 	}
 	return options, said
 }
@@ -115,78 +87,13 @@ func fit(text string, least, most, variant int) string {
 	return text + strings.Repeat("–", max(least-utf8.RuneCountInString(text), 0))
 }
 
-// matching returns texts that match an expression, with at least so many characters where that is possible; variants differ if the expression
-// allows it.
-func matching(pattern string, least, variant int) (out []string) {
-	re, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return nil
+// matching returns texts that match an expression, of different lengths.
+func matching(pattern string, variant int) (out []string) {
+	for seed := range 20 {
+		out = append(out, rapid.StringMatching(pattern).Example(100*variant+seed))
 	}
-	for _, more := range []int{0, 1, 2, least} {
-		g := generator{more: more, variant: variant, left: maxLength}
-		g.write(re)
-		out = append(out, g.out.String())
-	}
-	return append(out, out[0]+strings.Repeat("a", max(least-utf8.RuneCountInString(out[0]), 0)))
-}
-
-// generator writes a text that matches an expression.
-type generator struct {
-	out     strings.Builder
-	more    int // repetitions beyond the fewest
-	variant int
-	left    int // repetitions that may still be written
-}
-
-func (g *generator) write(re *syntax.Regexp) {
-	least, most := 1, 1
-	switch re.Op {
-	case syntax.OpLiteral:
-		g.out.WriteString(string(re.Rune))
-	case syntax.OpCharClass:
-		g.out.WriteRune(g.pick(re.Rune))
-	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
-		g.out.WriteRune(g.pick([]rune("az")))
-	case syntax.OpAlternate:
-		n := g.variant % len(re.Sub)
-		g.variant /= len(re.Sub)
-		g.write(re.Sub[n])
-		return
-	case syntax.OpStar:
-		least, most = 0, maxLength
-	case syntax.OpPlus:
-		most = maxLength
-	case syntax.OpQuest:
-		least = 0
-	case syntax.OpRepeat:
-		if least, most = re.Min, re.Max; most < 0 {
-			most = maxLength
-		}
-	}
-	for n := min(least+g.more, most); n > 0 && g.left > 0; n-- {
-		g.left--
-		for _, sub := range re.Sub {
-			g.write(sub)
-		}
-	}
-}
-
-// pick returns a character of a class, given as ranges: a letter or digit if it has some.
-func (g *generator) pick(ranges []rune) rune {
-	var plain []rune
-	for _, r := range "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" {
-		for i := 0; i+1 < len(ranges); i += 2 {
-			if ranges[i] <= r && r <= ranges[i+1] {
-				plain = append(plain, r)
-			}
-		}
-	}
-	if len(plain) == 0 {
-		return append(ranges, 'a')[0]
-	}
-	r := plain[g.variant%len(plain)]
-	g.variant /= len(plain)
-	return r
+	slices.SortStableFunc(out, func(a, b string) int { return len(a) - len(b) })
+	return out
 }
 
 // numbers returns the number that the source has for the place, and others within the limits. said is false if the source has none.

@@ -72,7 +72,7 @@ func requireValid(t require.TestingT, schema object, answer string) {
 func anySchema(t *rapid.T, depth int, defs object) object {
 	kinds := []string{"string", "integer", "number", "boolean", "null", "enum", "const", "pattern", "format"}
 	if depth > 0 {
-		kinds = append(kinds, "object", "object", "object", "array", "array", "anyOf", "oneOf", "allOf", "ref", "nullable", "not", "if", "recursive", "tuple", "map", "patterned", "dependent", "untyped")
+		kinds = append(kinds, "object", "object", "object", "array", "array", "anyOf", "oneOf", "allOf", "ref", "nullable", "not", "if", "recursive", "tuple", "map", "untyped")
 	}
 	sub := func() object { return anySchema(t, depth-1, defs) }
 	number := func(label string, low, high int) int { return rapid.IntRange(low, high).Draw(t, label) }
@@ -129,13 +129,11 @@ func anySchema(t *rapid.T, depth int, defs object) object {
 			}
 		}
 		s := object{"type": "object", "properties": properties, "required": required}
-		switch rapid.SampledFrom([]string{"open", "closed", "typed", "more", "few", "named"}).Draw(t, "additional") {
+		switch rapid.SampledFrom([]string{"open", "closed", "typed", "few", "named"}).Draw(t, "additional") {
 		case "closed":
 			s["additionalProperties"] = false
 		case "typed":
 			s["additionalProperties"] = sub()
-		case "more":
-			s["minProperties"] = len(properties) + 2
 		case "few":
 			s["maxProperties"] = len(required)
 		case "named":
@@ -147,21 +145,12 @@ func anySchema(t *rapid.T, depth int, defs object) object {
 		bounds(s, "minItems", "maxItems", 4)
 		if rapid.Bool().Draw(t, "unique") {
 			s["items"], s["uniqueItems"] = object{"type": rapid.SampledFrom([]string{"string", "integer", "number"}).Draw(t, "of")}, true
-		} else if rapid.Bool().Draw(t, "contains") {
-			s["items"], s["contains"] = object{"type": []string{"string", "integer"}}, object{"type": "integer", "minimum": 3}
-			s["minItems"] = 1
-			delete(s, "maxItems")
 		}
 		return s
 	case "tuple":
 		return object{"type": "array", "prefixItems": []any{sub(), sub()}, "items": rapid.Bool().Draw(t, "open"), "minItems": number("at least", 0, 2)}
 	case "map":
-		return object{"type": "object", "minProperties": number("at least", 0, 2), "additionalProperties": sub(), "propertyNames": object{"pattern": `^[a-z]\w*$`}}
-	case "patterned":
-		return object{
-			"type": "object", "minProperties": 1, "additionalProperties": false,
-			"patternProperties": object{"^x_$": sub(), "^y+$": sub(), "_z$": sub()},
-		}
+		return object{"type": "object", "additionalProperties": sub(), "propertyNames": object{"pattern": `^[a-z]\w*$`}, "required": []string{"a"}}
 	case "anyOf":
 		return object{"anyOf": []any{sub(), sub()}}
 	case "oneOf":
@@ -195,11 +184,6 @@ func anySchema(t *rapid.T, depth int, defs object) object {
 			"type": "object", "required": []string{"kind"}, "properties": object{"kind": object{"enum": []string{"long", "short"}}},
 			"if": object{"properties": object{"kind": object{"const": "long"}}}, "then": object{"required": []string{"text"}, "properties": object{"text": sub()}},
 			"else": object{"maxProperties": 1},
-		}
-	case "dependent":
-		return object{
-			"type": "object", "required": []string{"card"}, "properties": object{"card": object{"type": "string"}, "other": sub()},
-			"dependentRequired": object{"card": []string{"address"}}, "dependentSchemas": object{"card": object{"properties": object{"address": object{"type": "integer"}}}},
 		}
 	case "untyped":
 		return object{"properties": object{"x": sub()}, "required": []string{"x"}}

@@ -30,6 +30,7 @@ type itemExample struct {
 
 var (
 	mark     = regexp.MustCompile(`<<(?:stage:([^\s<>]{1,64})>>|([\pL_][\pL\pM\pN:._-]*)[ \t]+(\{))`)
+	markLine = regexp.MustCompile(`(?m)^.*<<\S+?(?:>>| +\{).*$`)
 	outlined = regexp.MustCompile(`(?i)\b(?:headings?|sections?|parts)\b|标题|部分|章节`)
 	numbered = regexp.MustCompile(`(?m)^\s*\p{Nd}{1,2}[.)、．]\s*([^:：,，;；。\n]*)(.*)$`)
 	asking   = regexp.MustCompile(`(?i)\bquestions?\b|问题`)
