@@ -26,7 +26,6 @@ func document(name, id, text string) string {
 	return "<document name=\"" + name + "\" id=\"" + id + "\">\n" + text + "\n</document id=\"" + id + "\">\n"
 }
 
-
 // The same text is found however a prompt presents it.
 func TestQuotedSchema_AnyFormOfPrompt_FilledFromTheText(t *testing.T) {
 	t.Parallel()

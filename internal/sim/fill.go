@@ -23,11 +23,11 @@ const (
 // before it is used.
 type filler struct {
 	*source
-	raw     string                         // the schema
-	names   map[string][]string            // of objects, in the order of the schema
-	stack   map[*jsonschema.Schema]int     // how often a value of the schema is being made
-	subject *document                      // that the value is about
-	heads   map[string]string              // lines that were used, by path
+	raw     string                     // the schema
+	names   map[string][]string        // of objects, in the order of the schema
+	stack   map[*jsonschema.Schema]int // how often a value of the schema is being made
+	subject *document                  // that the value is about
+	heads   map[string]string          // lines that were used, by path
 }
 
 // place is where a value stands.
@@ -39,7 +39,6 @@ type place struct {
 	depth    int
 	section  *section // that is about the name, if any
 	entry    *entry   // the item of a list that the value is a part of, if any
-	variant  int      // a different value for each
 	optional bool
 }
 
@@ -203,10 +202,8 @@ func (f *filler) valid(all schemas, v any) bool {
 
 // typed tries the types that the schemas allow.
 func (f *filler) typed(all schemas, at place) (any, bool) {
-	at.about = cmp.Or(at.about, aboutOf(all))
 	if values, ok := listedValues(all); ok {
-		n := at.variant % len(values)
-		return f.firstValid(all, slices.Concat(values[n:], values[:n]))
+		return f.firstValid(all, values)
 	}
 	for _, s := range all {
 		if f.stack[s] >= maxRounds {
@@ -233,7 +230,7 @@ func (f *filler) typed(all schemas, at place) (any, bool) {
 		case kind == "number":
 			options, said = f.numbers(all, at)
 		default:
-			yes := at.entry != nil && at.entry.OK != (at.variant%2 == 1)
+			yes := at.entry != nil && at.entry.OK
 			options = []any{yes, !yes}
 		}
 		if !said && nullable {

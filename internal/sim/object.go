@@ -33,7 +33,7 @@ func (f *filler) object(all schemas, at place) []any {
 		}
 		v, ok := f.value(p.of, place{
 			path: at.path + "/" + p.name, name: p.name, about: p.about, nth: texts, depth: at.depth + 1, entry: at.entry,
-			section: sections[p.name], variant: at.variant, optional: !p.required,
+			section: sections[p.name], optional: !p.required,
 		})
 		if !ok && p.required {
 			return nil
@@ -129,7 +129,7 @@ func schemasFor(all schemas, name string) (out schemas, ok bool) {
 // array returns a list with an item of every entry that the source has for the place, and as many more as the schema wants; also the same with
 // fewer items.
 func (f *filler) array(all schemas, at place) (options []any) {
-	least, most, unique := 0, maxItems, false
+	least, most := 0, maxItems
 	for _, s := range all {
 		if s.MinItems != nil {
 			least = max(least, *s.MinItems)
@@ -137,31 +137,20 @@ func (f *filler) array(all schemas, at place) (options []any) {
 		if s.MaxItems != nil {
 			most = min(most, *s.MaxItems)
 		}
-		unique = unique || s.UniqueItems
 	}
-	if least > maxPadded {
-		return nil
-	}
-	var out []any
-	taken := map[string]bool{}
-	add := func(e *entry, variant int) bool {
-		v, ok := f.value(itemSchemas(all, len(out)), place{
-			path: at.path + "/" + strconv.Itoa(len(out)), name: at.name, depth: at.depth + 1, entry: e, variant: variant,
-		})
-		if ok = ok && (!unique || !taken[marshal(v)]); ok {
-			taken[marshal(v)] = true
-			out = append(out, v)
-		}
-		return ok
-	}
+	var entries []entry
 	if !f.inside(itemSchemas(all, 0)) || least > 0 {
-		for _, e := range first(max(most-len(out), 0), f.entriesFor(all, at)) {
-			add(&e, at.variant)
-		}
+		entries = f.entriesFor(all, at)
 	}
-	for variant := 0; len(out) < least && variant < 2*maxPadded; variant++ {
-		if !add(at.entry, variant) && !unique {
-			break
+	out := []any{}
+	for n := 0; n < max(min(len(entries), most), min(least, maxPadded)); n++ {
+		e := at.entry
+		if n < len(entries) {
+			e = &entries[n]
+		}
+		path := at.path + "/" + strconv.Itoa(n)
+		if v, ok := f.value(itemSchemas(all, len(out)), place{path: path, name: at.name, depth: at.depth + 1, entry: e}); ok {
+			out = append(out, v)
 		}
 	}
 	for n := len(out); n >= least; n-- {

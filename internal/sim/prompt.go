@@ -22,7 +22,7 @@ const (
 	maxRead      = 64 << 10 // characters of a text
 )
 
-// readSource finds the documents of the last turn, else of an earlier one. Without documents, it takes what the last message says, without the schema and lines with markers. A message
+// readSource finds the documents of the last turn, else of an earlier one. Without documents, it takes what the last message says after the schema, without lines with markers. A message
 // after the one with the documents asks for another answer about them. seen are the texts of images.
 func readSource(messages []message, seen []string) *source {
 	s := &source{steps: maxSteps}
@@ -48,7 +48,11 @@ func readSource(messages []message, seen []string) *source {
 	}
 	s.schema = quotedSchema(s.rules)
 	if len(given) == 0 {
-		given = []enclosure{{text: markLine.ReplaceAllString(strings.Replace(said, string(s.schema), "", 1), "")}}
+		before, after, _ := strings.Cut(said, string(s.schema))
+		if strings.TrimSpace(after) == "" {
+			after = before
+		}
+		given = []enclosure{{text: markLine.ReplaceAllString(after, "")}}
 	}
 	// What only sets something, such as a language, and outputs of earlier steps are left out if there is something else.
 	some := slices.DeleteFunc(slices.Clone(given), func(e enclosure) bool {

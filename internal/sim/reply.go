@@ -58,10 +58,10 @@ func (rep *reply) send(w http.ResponseWriter, p *pacer, ending func()) bool {
 	for _, text := range rep.tokens {
 		ok = ok && p.next() && rep.sendDelta(w, map[string]any{"content": text}, nil)
 	}
-	switch {
-	case rep.fault == FaultCut:
+	switch rep.fault {
+	case FaultCut:
 		panic(http.ErrAbortHandler)
-	case rep.fault == FaultStall:
+	case FaultStall:
 		<-p.ctx.Done()
 		return false
 	}

@@ -2,13 +2,11 @@ package sim
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/big"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -19,22 +17,12 @@ const (
 	maxLength = 100_000 // of a text whose schema wants it long
 )
 
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// formats are texts of a JSON Schema format with %d in place of a number.
+// formats are texts of JSON Schema formats.
 var formats = map[string]string{
-	"duration": "P%dD", "period": "2000-01-01T00:00:00Z/P%dD", "email": "name%d@example.org", "ipv4": "192.0.2.%d", "ipv6": "2001:db8::%d",
-	"uri": "https://example.org/%d", "iri": "https://example.org/%d", "uri-reference": "/%d", "iri-reference": "/%d", "uri-template": "/%d",
-	"uuid": "00000000-0000-4000-8000-%012d", "hostname": "host%d.example.org", "json-pointer": "/%d", "regex": "a%d", "semver": "1.0.%d",
-	"relative-json-pointer": "%d", "date": "2006-01-02", "date-time": time.RFC3339, "time": "15:04:05Z07:00",
-}
-
-// formatted returns a text of a format, a different one for each number.
-func formatted(format string, n int) string {
-	if strings.Contains(format, "%") {
-		return fmt.Sprintf(format, n+1)
-	}
-	return epoch.AddDate(0, 0, n).Add(time.Duration(n) * time.Second).Format(format)
+	"date": "2000-01-01", "time": "00:00:00Z", "date-time": "2000-01-01T00:00:00Z", "duration": "P1D", "period": "2000-01-01T00:00:00Z/P1D",
+	"email": "name@example.org", "hostname": "example.org", "ipv4": "192.0.2.1", "ipv6": "2001:db8::1", "uuid": "00000000-0000-4000-8000-000000000000",
+	"uri": "https://example.org/", "iri": "https://example.org/", "uri-reference": "/", "iri-reference": "/", "uri-template": "/",
+	"json-pointer": "/0", "relative-json-pointer": "0", "regex": "a", "semver": "1.0.0",
 }
 
 // strings returns texts for a place within the limits of its schemas, that of the source first. said is false if the source has none.
@@ -49,7 +37,7 @@ func (f *filler) strings(all schemas, at place) (options []any, said bool) {
 			most = min(most, *s.MaxLength)
 		}
 		if s.Format != nil && formats[s.Format.Name] != "" {
-			options, said = append(options, formatted(formats[s.Format.Name], at.variant)), false
+			options, said = append(options, formats[s.Format.Name]), false
 		}
 	}
 	if most = max(most, least); least > maxLength {
@@ -59,17 +47,15 @@ func (f *filler) strings(all schemas, at place) (options []any, said bool) {
 	case text == "" && at.entry == nil:
 		text = f.subject.title()
 	case text == "":
-		text = at.entry.Text
-		if at.variant == 0 {
-			options = append(options, "") // as short as allowed
-		}
+		options, text = append(options, ""), at.entry.Text // as short as allowed
 	}
 	for _, text := range []string{text, "–", "a"} {
-		options = append(options, fit(text, least, most, at.variant))
+		options = append(options, fit(text, least, most))
 	}
 	for _, s := range all {
 		if s.Pattern != nil {
-			for _, text := range matching(s.Pattern.String(), at.variant) {
+			for seed := range 20 {
+				text := rapid.StringMatching(s.Pattern.String()).Example(seed)
 				options, said = append(options, text, text+strings.Repeat("a", max(least-utf8.RuneCountInString(text), 0))), false
 			}
 		}
@@ -77,23 +63,10 @@ func (f *filler) strings(all schemas, at place) (options []any, said bool) {
 	return options, said
 }
 
-// fit makes a text as long as it must be, in characters, and different for each variant.
-func fit(text string, least, most, variant int) string {
-	suffix := ""
-	if variant > 0 {
-		suffix = " " + strconv.Itoa(variant+1)
-	}
-	text = clip(clip(text, most-len(suffix))+suffix, most)
+// fit makes a text as long as it must be, in characters.
+func fit(text string, least, most int) string {
+	text = clip(text, most)
 	return text + strings.Repeat("–", max(least-utf8.RuneCountInString(text), 0))
-}
-
-// matching returns texts that match an expression, of different lengths.
-func matching(pattern string, variant int) (out []string) {
-	for seed := range 20 {
-		out = append(out, rapid.StringMatching(pattern).Example(100*variant+seed))
-	}
-	slices.SortStableFunc(out, func(a, b string) int { return len(a) - len(b) })
-	return out
 }
 
 // numbers returns the number that the source has for the place, and others within the limits. said is false if the source has none.
@@ -127,22 +100,17 @@ func (f *filler) numbers(all schemas, at place) (options []any, said bool) {
 		}
 	}
 	wanted := f.number(at)
-	shift := float64(at.variant)
-	var tried []float64
-	for _, n := range slices.Concat(wanted, byDefault, []float64{0}, low) {
-		tried = append(tried, n+shift*step, n+(shift+1)*step)
-	}
-	for _, n := range high {
-		for _, l := range low {
-			tried = append(tried, l+(n-l)*(shift+1)/(shift+2), l+(n-l)*(shift+1)/(shift+2)+step)
-		}
-		tried = append(tried, n-shift*step, n-(shift+1)*step)
+	tried := slices.Concat(wanted, byDefault, []float64{0}, low, high)
+	if low != nil && high != nil {
+		tried = append(tried, (low[0]+high[0])/2)
 	}
 	for _, n := range tried {
-		if stepped {
-			n = math.Floor(n/step) * step
+		for _, n := range []float64{n, n + step, n - step} {
+			if stepped {
+				n = math.Floor(n/step) * step
+			}
+			options = append(options, json.Number(strconv.FormatFloat(n, 'f', -1, 64)))
 		}
-		options = append(options, json.Number(strconv.FormatFloat(n, 'f', -1, 64)))
 	}
 	return options, wanted != nil
 }

@@ -297,4 +297,3 @@ func TestRepair_AfterABrokenAnswer_ReturnsTheSameObject(t *testing.T) {
 	again := askMessages(t, append(messages, repair))
 	require.Equal(t, first, again)
 }
-

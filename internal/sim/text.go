@@ -222,7 +222,9 @@ func (s *section) arrange() {
 			}
 		}
 	}
-	long := func(name string) bool { return len(strings.Fields(name)) > 3 || utf8.RuneCountInString(name) > maxLabel }
+	long := func(name string) bool {
+		return len(strings.Fields(name)) > 3 || utf8.RuneCountInString(name) > maxLabel
+	}
 	if bullets+sentences > 0 || s.heading == "" || len(s.series) <= len(s.lines) || slices.ContainsFunc(s.series, long) {
 		s.series = nil
 	}

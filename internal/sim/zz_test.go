@@ -1,14 +1,14 @@
 package sim_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"testing"
 
 	"berth"
-	"berth/internal/template"
-	"context"
 	"berth/internal/llm"
-	"fmt"
+	"berth/internal/template"
 )
 
 func TestZZ(t *testing.T) {
@@ -21,7 +21,9 @@ func TestZZ(t *testing.T) {
 				texts["summary"] = ask(t, "job_summary", l, input("", texts["jobText"]))
 			}
 			m, err := one.Messages(context.Background(), one.Steps[len(one.Steps)-1].ID, l, template.Input{Texts: texts})
-			if err != nil { t.Fatal(err) }
+			if err != nil {
+				t.Fatal(err)
+			}
 			fmt.Fprintf(f, "==== %s %s\n%s\n", one.Name, l, askMessages(t, llm.MessagesOf(m)))
 		}
 	}
