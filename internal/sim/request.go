@@ -3,7 +3,6 @@ package sim
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 )
@@ -32,33 +31,19 @@ type message struct {
 type content []contentPart
 
 type contentPart struct {
-	Type     string `json:"type"` // typeText or typeImage
 	Text     string `json:"text"`
 	ImageURL struct {
 		URL string `json:"url"`
 	} `json:"image_url"`
 }
 
-const (
-	typeText  = "text"
-	typeImage = "image_url"
-)
-
 func (c *content) UnmarshalJSON(b []byte) error {
 	var text string
 	if json.Unmarshal(b, &text) == nil {
-		*c = content{{Type: typeText, Text: text}}
+		*c = content{{Text: text}}
 		return nil
 	}
-	if err := json.Unmarshal(b, (*[]contentPart)(c)); err != nil {
-		return fmt.Errorf("content: %w", err)
-	}
-	for _, p := range *c {
-		if p.Type != typeText && p.Type != typeImage {
-			return fmt.Errorf("unsupported content part %q", p.Type)
-		}
-	}
-	return nil
+	return json.Unmarshal(b, (*[]contentPart)(c))
 }
 
 func (c content) text() (text string) {
@@ -72,7 +57,7 @@ func (c content) text() (text string) {
 func (r chatRequest) images() (urls []string) {
 	for _, m := range r.Messages {
 		for _, p := range m.Content {
-			if p.Type == typeImage {
+			if p.ImageURL.URL != "" {
 				urls = append(urls, p.ImageURL.URL)
 			}
 		}

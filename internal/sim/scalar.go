@@ -54,13 +54,21 @@ func (f *filler) strings(all schemas, at place) (options []any, said bool) {
 	}
 	for _, s := range all {
 		if s.Pattern != nil {
-			for seed := range 20 {
-				text := rapid.StringMatching(s.Pattern.String()).Example(seed)
+			for _, text := range matching(s.Pattern.String()) {
 				options, said = append(options, text, text+strings.Repeat("a", max(least-utf8.RuneCountInString(text), 0))), false
 			}
 		}
 	}
 	return options, said
+}
+
+// matching returns texts that match an expression, none if no such text is found.
+func matching(pattern string) (out []string) {
+	defer func() { _ = recover() }() // the library panics at what it cannot match
+	for seed := range 20 {
+		out = append(out, rapid.StringMatching(pattern).Example(seed))
+	}
+	return out
 }
 
 // fit makes a text as long as it must be, in characters.

@@ -243,6 +243,7 @@ func TestSchema_CannotBeSatisfied_AnswerSaysSo(t *testing.T) {
 		"few":       {"type": "object", "required": []string{"a"}, "properties": object{"a": object{"type": "array", "items": object{"enum": []int{1}}, "uniqueItems": true, "minItems": 2}}},
 		"many":      {"type": "object", "required": []string{"a"}, "properties": object{"a": object{"type": "array", "minItems": 1_000_000_000}}},
 		"long":      {"type": "object", "required": []string{"a"}, "properties": object{"a": object{"type": "string", "minLength": 1_000_000_000}}},
+		"nothing":   {"type": "object", "required": []string{"a"}, "properties": object{"a": object{"type": "string", "pattern": "[^\\x00-\\x{10FFFF}]"}}},
 		"pattern":   {"type": "object", "required": []string{"a"}, "properties": object{"a": object{"type": "string", "pattern": "^a$", "minLength": 5}}},
 		"wide":      {"type": "object", "required": []string{"a"}, "properties": object{"a": object{"type": "number", "allOf": wide}}},
 		"circle":    {"type": "object", "required": []string{"a"}, "properties": object{"a": object{"$ref": "#/$defs/x"}}, "$defs": object{"x": object{"$ref": "#/$defs/x"}}},

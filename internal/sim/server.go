@@ -5,6 +5,7 @@ package sim
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,7 +112,7 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Context().Err() != nil:
 		return
-	case errors.Is(err, ocr.ErrNoTesseract):
+	case errors.Is(err, ocr.ErrNoTesseract), errors.Is(err, context.DeadlineExceeded):
 		known = failure(http.StatusServiceUnavailable, "%s", err)
 	case err != nil && !errors.As(err, &known):
 		known = failure(http.StatusBadRequest, "%s", err) // a retry would fail, too
