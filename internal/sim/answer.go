@@ -10,7 +10,7 @@ import (
 	"berth/internal/ocr"
 )
 
-// answerTo derives the answer from the request alone, so that equal requests get equal answers: JSON if it asks for JSON, the text of its
+// answerTo derives the answer from the request alone, so that equal requests get equal answers: JSON if it quotes a schema, the text of its
 // images if it has some, else Markdown.
 func answerTo(ctx context.Context, req chatRequest, read ocr.Reader) (string, error) {
 	var seen []string
@@ -25,19 +25,16 @@ func answerTo(ctx context.Context, req chatRequest, read ocr.Reader) (string, er
 		}
 		seen = append(seen, strings.TrimSpace(text))
 	}
-	return req.derive(req.Messages, seen, maxFollowUps), nil
+	return derive(req.Messages, seen, maxFollowUps), nil
 }
 
 const maxFollowUps = 3
 
-// anyObject is the schema of an answer in JSON mode without a schema.
-const anyObject = `{"type": "object", "required": ["answer"], "properties": {"answer": {"type": "string"}}}`
-
 // derive returns the answer to messages. If they end with the beginning of an answer and a request for more, the answer is the rest.
-func (r chatRequest) derive(messages []message, seen []string, followUps int) string {
+func derive(messages []message, seen []string, followUps int) string {
 	if n := len(messages); n > 2 && followUps > 0 && messages[n-1].Role == "user" && messages[n-2].Role == "assistant" {
 		begun := messages[n-2].Content.text()
-		rest, ok := strings.CutPrefix(r.derive(messages[:n-2], seen, followUps-1), begun)
+		rest, ok := strings.CutPrefix(derive(messages[:n-2], seen, followUps-1), begun)
 		if ok && begun != "" {
 			return rest
 		}
@@ -47,8 +44,6 @@ func (r chatRequest) derive(messages []message, seen []string, followUps int) st
 	switch {
 	case s.schema != nil && !marked:
 		return s.fill(s.schema)
-	case r.ResponseFormat.Type == "json_object":
-		return s.fill([]byte(anyObject))
 	case len(seen) > 0 && !marked:
 		return s.render("image", strings.Join(seen, "\n\n"))
 	default:
@@ -63,9 +58,17 @@ var answerFiles embed.FS
 var answers = map[bool]*template.Template{false: parseAnswers("en"), true: parseAnswers("zh")}
 
 func parseAnswers(locale string) *template.Template {
+	const end = ".。;；" // of a text that is quoted within a sentence
 	return template.Must(template.New(locale).Funcs(template.FuncMap{
 		"inc":  func(i int) int { return i + 1 },
-		"list": func(n int, comma string, texts []string) string { return strings.Join(first(n, texts), comma) },
+		"bare": func(text string) string { return strings.TrimRight(text, end) },
+		"list": func(n int, comma string, texts []string) string {
+			out := ""
+			for _, text := range first(n, texts) {
+				out += strings.TrimRight(text, end) + comma
+			}
+			return strings.TrimSuffix(out, comma)
+		},
 	}).ParseFS(answerFiles, "answers/"+locale+".tmpl"))
 }
 

@@ -39,7 +39,7 @@ func (s *section) entries(nested bool) (out []entry) {
 // in the other document that the words name, if there is another one.
 func (s *source) compare(wanted []string) (out []entry) {
 	var from, other *document
-	most := 0
+	most := -1
 	for _, some := range [][]string{wanted, words(clip(s.rules, maxRead))} {
 		for _, d := range s.docs {
 			for _, sec := range d.sections {
@@ -50,13 +50,6 @@ func (s *source) compare(wanted []string) (out []entry) {
 		}
 		if most > 0 {
 			break
-		}
-	}
-	for _, d := range s.docs {
-		for _, sec := range d.sections {
-			if from == nil && (sec.shape == list || sec.shape == groups) {
-				from, out = d, sec.entries(false)
-			}
 		}
 	}
 	if from == nil {

@@ -98,6 +98,14 @@ func (f *filler) text(at place) (string, bool) {
 	return f.heads[at.path], f.heads[at.path] != ""
 }
 
+// title returns a text for a place that has to have one.
+func (f *filler) title(at place) string {
+	if at.entry != nil {
+		return at.entry.Text
+	}
+	return f.subject.title()
+}
+
 // entriesFor returns the items that the source has for a list.
 func (f *filler) entriesFor(all schemas, at place) (out []entry) {
 	what, depth := spaced(at.name)+" "+at.about, listDepth(all, 0)

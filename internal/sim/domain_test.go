@@ -148,12 +148,6 @@ func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 			[]string{`item:task {"title":"Repair boats"}`, `item:task {"title":"Hire a pilot"}`},
 			nil,
 		},
-		"an item's schema": {
-			"<<stage:a>>\nFirst.\n<<stage:b>>\nItems: <<item:x {\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\",\"maxLength\":6},\"rank\":{\"type\":\"integer\",\"minimum\":1}},\"required\":[\"text\",\"rank\"]}>>",
-			document("list", "1", "List\n- Repair boats"),
-			[]string{"stage:a", "stage:b", `item:x {"text":"Repair","rank":1}`},
-			nil,
-		},
 	} {
 		answer := complete(t, turn("system", c.system), turn("user", c.user))
 		markers := markersOf(answer)
@@ -231,7 +225,7 @@ func TestOutline_NumberedParts_AreHeadings(t *testing.T) {
 	answer := complete(t, turn("system", "Give feedback in Markdown.\nUse these headings:\n1. Strengths: what works\n2. Questions: three, for the author\n3. Next steps, with suggestions"),
 		turn("user", "Essay\n\nShips carry most goods. Few of us think of them. They are made of steel."))
 	require.Equal(t, []string{"## 1. Strengths", "## 2. Questions", "## 3. Next steps"}, regexp.MustCompile(`(?m)^## .*$`).FindAllString(answer, -1))
-	require.Contains(t, answer, "What can you say about “They are made of steel.”?")
+	require.Contains(t, answer, "What can you say about “They are made of steel”?")
 	require.NotContains(t, answer, "what works")
 }
 

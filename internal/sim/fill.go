@@ -24,7 +24,6 @@ const (
 type filler struct {
 	*source
 	raw     string                     // the schema
-	names   map[string][]string        // of objects, in the order of the schema
 	stack   map[*jsonschema.Schema]int // how often a value of the schema is being made
 	subject *document                  // that the value is about
 	heads   map[string]string          // lines that were used, by path
@@ -45,13 +44,12 @@ type place struct {
 type schemas = []*jsonschema.Schema
 
 func (s *source) newFiller(raw []byte) *filler {
-	return &filler{
-		source: s, raw: string(raw), subject: s.docs[0], names: map[string][]string{},
-		stack: map[*jsonschema.Schema]int{}, heads: map[string]string{},
-	}
+	return &filler{source: s, raw: string(raw), stack: map[*jsonschema.Schema]int{}, subject: s.docs[0], heads: map[string]string{}}
 }
 
-// fill returns a value of the schema with what the source says. If no value was found, the answer states that in text.
+// fill returns a value of the schema with what the source says. If no value was found, the answer states that in text. What a schema may demand
+// beyond types, limits, formats, patterns, choices, required properties and items is checked, but not aimed at: names by a pattern or by another
+// property, and contained or dependent values.
 func (s *source) fill(raw []byte) string {
 	compiled, err := schema.CompileWithFormats("schema.json", raw)
 	if err != nil {
@@ -104,33 +102,25 @@ func (f *filler) encode(v any) string {
 }
 
 // ordered returns the names of an object in the order in which the schema has them: where they stand closest to one another.
-func (f *filler) ordered(object map[string]any) []string {
+func (f *filler) ordered(object map[string]any) (out []string) {
+	const mark = `"properties":`
 	names := slices.Sorted(maps.Keys(object))
-	key := strings.Join(names, "\n")
-	if known := f.names[key]; known != nil {
-		return slices.Clone(known)
-	}
 	least := 2*len(f.raw) + 1
-	for start, n := 0, 0; n < 50; n++ {
-		at, end := map[string]int{}, start
+	for text, n := f.raw, 0; text != "" && n < 50; n++ {
+		at, last := map[string]int{}, 0
 		for _, name := range names {
-			i := strings.Index(f.raw[start:], marshal(name)+":")
-			if i < 0 {
-				i = len(f.raw)
+			if at[name] = strings.Index(text, marshal(name)+":"); at[name] < 0 {
+				at[name] = len(f.raw)
 			}
-			at[name], end = i, max(end, start+i)
+			last = max(last, at[name])
 		}
-		if end-start < least {
-			least = end - start
-			f.names[key] = slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return at[a] - at[b] })
+		if last < least {
+			least = last
+			out = slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return at[a] - at[b] })
 		}
-		next := strings.Index(f.raw[start:], `"properties":`)
-		if next < 0 {
-			break
-		}
-		start += next + len(`"properties":`)
+		_, text, _ = strings.Cut(text, mark)
 	}
-	return slices.Clone(f.names[key])
+	return out
 }
 
 // marshal returns the JSON of a value that always has one.
@@ -258,13 +248,13 @@ func aboutOf(all schemas) (about string) {
 	return about
 }
 
-// listedValues returns the values of the shortest enum or of const.
+// listedValues returns the values of an enum or of const.
 func listedValues(all schemas) (values []any, ok bool) {
 	for _, s := range all {
 		if s.Const != nil {
 			return []any{*s.Const}, true
 		}
-		if s.Enum != nil && (!ok || len(s.Enum.Values) < len(values)) {
+		if s.Enum != nil && !ok {
 			values, ok = s.Enum.Values, true
 		}
 	}

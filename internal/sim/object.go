@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -129,8 +130,9 @@ func schemasFor(all schemas, name string) (out schemas, ok bool) {
 // array returns a list with an item of every entry that the source has for the place, and as many more as the schema wants; also the same with
 // fewer items.
 func (f *filler) array(all schemas, at place) (options []any) {
-	least, most := 0, maxItems
+	least, most, unique := 0, maxItems, false
 	for _, s := range all {
+		unique = unique || s.UniqueItems
 		if s.MinItems != nil {
 			least = max(least, *s.MinItems)
 		}
@@ -142,15 +144,20 @@ func (f *filler) array(all schemas, at place) (options []any) {
 	if !f.inside(itemSchemas(all, 0)) || least > 0 {
 		entries = f.entriesFor(all, at)
 	}
-	out := []any{}
+	out, seen := []any{}, map[string]bool{}
 	for n := 0; n < max(min(len(entries), most), min(least, maxPadded)); n++ {
-		e := at.entry
+		tried := []entry{{Text: fmt.Sprintf("%d. %s", n+1, f.title(at))}} // unlike the others
 		if n < len(entries) {
-			e = &entries[n]
+			tried = append([]entry{entries[n]}, tried[:min(1, max(least-n, 0))]...)
 		}
-		path := at.path + "/" + strconv.Itoa(n)
-		if v, ok := f.value(itemSchemas(all, len(out)), place{path: path, name: at.name, depth: at.depth + 1, entry: e}); ok {
-			out = append(out, v)
+		for _, e := range tried {
+			path := at.path + "/" + strconv.Itoa(n)
+			v, ok := f.value(itemSchemas(all, len(out)), place{path: path, name: at.name, depth: at.depth + 1, entry: &e})
+			if ok && !(unique && seen[marshal(v)]) {
+				seen[marshal(v)] = true
+				out = append(out, v)
+				break
+			}
 		}
 	}
 	for n := len(out); n >= least; n-- {

@@ -17,9 +17,6 @@ type chatRequest struct {
 	} `json:"stream_options"`
 	MaxTokens           int `json:"max_tokens"`
 	MaxCompletionTokens int `json:"max_completion_tokens"`
-	ResponseFormat      struct {
-		Type string `json:"type"`
-	} `json:"response_format"`
 }
 
 type message struct {

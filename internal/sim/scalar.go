@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"math/big"
@@ -43,13 +44,10 @@ func (f *filler) strings(all schemas, at place) (options []any, said bool) {
 	if most = max(most, least); least > maxLength {
 		return nil, false
 	}
-	switch {
-	case text == "" && at.entry == nil:
-		text = f.subject.title()
-	case text == "":
-		options, text = append(options, ""), at.entry.Text // as short as allowed
+	if text == "" && at.entry != nil {
+		options = append(options, "") // as short as allowed
 	}
-	for _, text := range []string{text, "–", "a"} {
+	for _, text := range []string{cmp.Or(text, f.title(at)), "–", "a"} {
 		options = append(options, fit(text, least, most))
 	}
 	for _, s := range all {

@@ -143,6 +143,9 @@ func anySchema(t *rapid.T, depth int, defs object) object {
 	case "array":
 		s := object{"type": "array", "items": sub()}
 		bounds(s, "minItems", "maxItems", 4)
+		if rapid.Bool().Draw(t, "unique") {
+			s["items"], s["uniqueItems"] = object{"type": rapid.SampledFrom([]string{"string", "integer", "number"}).Draw(t, "of")}, true
+		}
 		return s
 	case "tuple":
 		return object{"type": "array", "prefixItems": []any{sub(), sub()}, "items": rapid.Bool().Draw(t, "open"), "minItems": number("at least", 0, 2)}

@@ -112,7 +112,7 @@ var (
 	tightNumber = regexp.MustCompile(`(?m)^(\s*\d{1,3}[.)])(\p{Han})`)
 	sentenceEnd = regexp.MustCompile(`[.!?;]\s+|[。！？；｡؟۔।]`)
 	terminated  = regexp.MustCompile(`[.!?…:。！？：｡؟۔।][)”"’»」』]?$`)
-	notHeading  = regexp.MustCompile(`[,.;!?，。；！？、،؛؟۔।|·@/=<>{}"“”\p{Nd}]`)
+	notHeading  = regexp.MustCompile(`^[(（]|[,.;!?，。；！？、،؛؟۔।|·@/=<>{}"“”\p{Nd}]`)
 	comma       = regexp.MustCompile(`\s*[,;，；、،؛|]\s*|\s+·\s+`)
 )
 

@@ -81,13 +81,9 @@ func addItem(all []itemExample, word, text string) []itemExample {
 	if json.NewDecoder(strings.NewReader(text)).Decode(&raw) != nil || slices.ContainsFunc(all, func(e itemExample) bool { return e.word == word }) {
 		return all
 	}
-	described := quotedSchema(string(raw))
-	if len(described) != len(raw) {
-		var example any
-		_ = json.Unmarshal(raw, &example) // it was valid
-		described = []byte(marshal(schemaLike(example)))
-	}
-	if compiled, err := schema.CompileWithFormats("schema.json", described); err == nil {
+	var example any
+	_ = json.Unmarshal(raw, &example) // it was valid
+	if compiled, err := schema.Compile("schema.json", []byte(marshal(schemaLike(example)))); err == nil {
 		all = append(all, itemExample{word, compiled, raw})
 	}
 	return all
