@@ -2,11 +2,8 @@ package sim_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -24,24 +21,10 @@ func turn(role, text string) object { return object{"role": role, "content": tex
 
 // complete returns the answer to messages.
 func complete(t require.TestingT, messages ...object) (answer string) {
-	b, err := json.Marshal(object{"model": "m", "stream": true, "messages": messages})
+	b, err := json.Marshal(object{"messages": messages})
 	require.NoError(t, err)
-	w := httptest.NewRecorder()
-	sim.ModelServer(sim.Options{}).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/v1/chat/completions", bytes.NewReader(b)))
-	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-	for event := range strings.SplitSeq(w.Body.String(), "\n\n") {
-		var chunk struct {
-			Choices []struct{ Delta struct{ Content string } }
-		}
-		data := strings.TrimPrefix(event, "data: ")
-		if data == "" || data == "[DONE]" {
-			continue
-		}
-		require.NoError(t, json.Unmarshal([]byte(data), &chunk), data)
-		for _, c := range chunk.Choices {
-			answer += c.Delta.Content
-		}
-	}
+	answer, err = sim.Answer(b)
+	require.NoError(t, err)
 	return answer
 }
 
