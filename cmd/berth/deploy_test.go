@@ -56,7 +56,7 @@ func TestCommands_OfDeployments_AreValid(t *testing.T) {
 			}
 		})
 	}
-	require.Len(t, all, 16)
+	require.Len(t, all, 12)
 }
 
 // openTelemetryVariables lists those that the deployments may set, from OpenTelemetry's "Environment Variable
