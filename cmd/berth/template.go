@@ -136,7 +136,7 @@ func (c *templateList) run(ctx context.Context, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION")
 	row := func(name berth.Template, title string, mode berth.Mode, credits int64, locales []berth.Locale, steps []string, version string) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\n", name, named(title), mode, credits, join(locales), strings.Join(steps, ","), version)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\n", name, named(title), mode, credits, languages(locales), strings.Join(steps, ","), version)
 	}
 	if c.Server {
 		api, err := c.API.ProvideClient()
@@ -218,7 +218,7 @@ func (c *templateShow) run(ctx context.Context, out io.Writer) error {
 	if s := t.Description.In(berth.LocaleEN); s != "" {
 		fmt.Fprintln(out, named(s))
 	}
-	fmt.Fprintf(out, "version %.12s, %s, languages %s\n", t.Version, count(int(t.Credits), "credit"), join(t.Locales))
+	fmt.Fprintf(out, "version %.12s, %s, languages %s\n", t.Version, count(int(t.Credits), "credit"), languages(t.Locales))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(t.Variables) > 0 {
 		fmt.Fprintln(w, "\nVARIABLE\tKIND\tGIVEN\tLABEL")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"berth"
 	"berth/internal/config"
 	"berth/internal/setting"
 	"berth/internal/template"
@@ -44,11 +45,7 @@ func (c *templateValidate) run(out io.Writer) error {
 		for _, t := range tree.Templates {
 			warnings = append(warnings, models.Lacks(t)...)
 			if !c.JSON {
-				languages := join(t.Locales)
-				if languages == "" {
-					languages = "any language"
-				}
-				fmt.Fprintf(w, "ok\t%s\t%s\t%s\t%s\t%s\n", t.Name, count(len(t.Steps), "step"), count(len(t.Variables), "variable"), languages, tree.Paths[t.Name])
+				fmt.Fprintf(w, "ok\t%s\t%s\t%s\t%s\t%s\n", t.Name, count(len(t.Steps), "step"), count(len(t.Variables), "variable"), languages(t.Locales), tree.Paths[t.Name])
 			}
 		}
 	}
@@ -69,4 +66,12 @@ func (c *templateValidate) run(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s without mistakes\n", count(found, "template"))
 	return nil
+}
+
+// languages are those of a template.
+func languages(locales []berth.Locale) string {
+	if len(locales) == 0 {
+		return "any"
+	}
+	return join(locales)
 }

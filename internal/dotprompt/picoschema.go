@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"berth/internal/editdistance"
 )
 
 // SchemaError is what is wrong with a schema at a line of its YAML.
@@ -99,7 +101,10 @@ func pico(n *yaml.Node, depth int) (*yaml.Node, error) {
 	case n.Kind == yaml.ScalarNode && n.Value != "":
 		kind, text := described(n.Value)
 		if !slices.Contains(scalars, kind) {
-			return fail("unknown type %q: use one of %s", kind, strings.Join(scalars, ", "))
+			if meant := editdistance.Nearest(kind, scalars); meant != "" {
+				return fail("unknown type %.40q: write %s", kind, meant)
+			}
+			return fail("unknown type %.40q: use one of %s", kind, strings.Join(scalars, ", "))
 		}
 		if kind != "any" {
 			out.Content = pairs("type", word(kind))

@@ -44,7 +44,7 @@ func TestLoad_EachMistake_IsReportedOnceWithPlaceAndRemedy(t *testing.T) { // G1
 		{change(y, "    schema: facts.json", "    schema: facts.json\n    mode: stream"), "template.yaml:19: steps[1].mode: a stream is text: use batch for JSON"},
 		{change(y, "schema: facts.json", "schema: facs.json"), "template.yaml:18: steps[1].schema: there is no file facs.json in the directory of the template or above it: write facts.json"},
 		{change(y, "schema: facts.json", "schema: [a]"), "template.yaml:18: steps[1].schema: must be the name of a .json file, a JSON Schema or Picoschema, not a list"},
-		{change(y, "schema: facts.json", "schema: {a: strin}"), "template.yaml:18: steps[1].schema: unknown type \"strin\": use one of string, boolean, null, number, integer, any"},
+		{change(y, "schema: facts.json", "schema: {a: strin}"), "template.yaml:18: steps[1].schema: unknown type \"strin\": write string"},
 		{change(y, "schema: facts.json", "schema: {a?: string}"), "template.yaml:18: did not find expected ',' or '}'; within braces, write a name with a question mark between quotation marks: {\"x?\": string}"},
 		{change(y, "schema: facts.json", "schema: string"), "template.yaml:18: steps[1].schema: must describe an object: write type: object and properties"},
 		{change(y, "schema: facts.json", "schema: {type: array}"), "template.yaml:18: steps[1].schema: must describe an object: write type: object and properties"},
