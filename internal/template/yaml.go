@@ -70,7 +70,7 @@ func (l *loader) parseYAML(file string, offset int, text string, want *jsonschem
 }
 
 // renamed reports misspelled fields and gives them the names that are meant. It returns false if there are none.
-func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema.Problem) (any bool) {
+func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema.Problem) (found bool) {
 	for _, p := range problems {
 		object := findExact(d.root, p.Path)
 		for _, name := range p.Unknown {
@@ -80,10 +80,10 @@ func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema
 			}
 			key := keyOf(object, name)
 			l.addAt(d.file, key.Line+d.offset, key.Column, child(p.Path, name), "unknown field: write %s", meant)
-			key.Value, any = meant, true
+			key.Value, found = meant, true
 		}
 	}
-	return any
+	return found
 }
 
 // keyOf returns the node of a field's name.
