@@ -179,7 +179,11 @@ func picoProperty(key, value *yaml.Node, depth int) (name string, optional bool,
 		}
 		out = &yaml.Node{Kind: yaml.MappingNode, Content: pairs("enum", values)}
 	default:
-		return "", false, nil, &SchemaError{key.Line, fmt.Sprintf("unknown type %q in parentheses: use array, object or enum", kind)}
+		hint := "use array, object or enum"
+		if meant := editdistance.Nearest(kind, []string{"array", "object", "enum"}); meant != "" {
+			hint = "write " + meant
+		}
+		return "", false, nil, &SchemaError{key.Line, fmt.Sprintf("unknown type %.40q in parentheses: %s", kind, hint)}
 	}
 	if optional {
 		nullable(out)
