@@ -180,7 +180,7 @@ func (c *templateList) run(ctx context.Context, out io.Writer) error {
 	w := newTable(out)
 	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION\tSOURCE")
 	for _, t := range tree.Templates {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\n", t.Name, named(t.Title.In(berth.LocaleEN)), t.Mode(), t.Credits, join(t.Locales),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\n", t.Name, named(t.Title.In(berth.LocaleEN)), t.Mode(), t.Credits, languages(t.Locales),
 			join(namesOf(t.Steps, func(s template.Step) string { return s.ID })), t.Version, c.ownSource(t))
 	}
 	if err := w.Flush(); err != nil {
@@ -236,7 +236,7 @@ func (c *templateList) stored(ctx context.Context, out io.Writer) error {
 		if len(t.Unserved) > 0 {
 			state = "no model: " + join(t.Unserved)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\t%s\n", t.Name, title(t), t.Mode, t.Credits, join(t.Locales),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\t%s\n", t.Name, title(t), t.Mode, t.Credits, languages(t.Locales),
 			join(namesOf(t.Steps, func(s client.TemplateStep) berth.StepName { return s.ID })), t.Version, state, sourceOf(t.Source, t.Replaces))
 	}
 	return w.Flush()
@@ -301,7 +301,7 @@ func (c *templateShow) run(ctx context.Context, out io.Writer) error {
 	if s := t.Description.In(berth.LocaleEN); s != "" {
 		fmt.Fprintln(out, named(s))
 	}
-	fmt.Fprintf(out, "version %.12s, %s, languages %s\n", t.Version, count(int(t.Credits), "credit"), join(t.Locales))
+	fmt.Fprintf(out, "version %.12s, %s, languages %s\n", t.Version, count(int(t.Credits), "credit"), languages(t.Locales))
 	source := c.ownSource(t)
 	if c.Server {
 		source = sourceOf(state.Source, state.Replaces)

@@ -84,7 +84,7 @@ func TestTemplateValidate_Mistakes_AreListedWithTheirPlaces(t *testing.T) { // G
 	out, err := templateRun(t, "validate", dir)
 	require.EqualError(t, err, "3 mistakes in 1 file")
 	require.Equal(t, statusWrong, statusOf(err))
-	require.Contains(t, out, "ok  haiku  1 step  1 variable  any language  ")
+	require.Contains(t, out, "ok  haiku  1 step  1 variable  any  ")
 	for _, want := range []string{":2: titel: unknown field: write title\n", ":4: there is no variable \"nope\"", ":5: the role is one of"} {
 		require.Contains(t, out, filepath.Base(bad)+want)
 	}

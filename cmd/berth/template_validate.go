@@ -5,8 +5,8 @@ import (
 	"io"
 	"os"
 	"slices"
-	"text/tabwriter"
 
+	"berth"
 	"berth/internal/config"
 	"berth/internal/setting"
 	"berth/internal/template"
@@ -30,7 +30,7 @@ func (c *templateValidate) run(out io.Writer) error {
 	var mistakes template.Mistakes
 	warnings := []string{}
 	found := 0
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	for _, at := range c.Paths {
 		tree, err := readTemplates(at)
 		if err != nil {
@@ -44,11 +44,7 @@ func (c *templateValidate) run(out io.Writer) error {
 		for _, t := range tree.Templates {
 			warnings = append(warnings, models.Lacks(t)...)
 			if !c.JSON {
-				languages := join(t.Locales)
-				if languages == "" {
-					languages = "any language"
-				}
-				fmt.Fprintf(w, "ok\t%s\t%s\t%s\t%s\t%s\n", t.Name, count(len(t.Steps), "step"), count(len(t.Variables), "variable"), languages, tree.Paths[t.Name])
+				fmt.Fprintf(w, "ok\t%s\t%s\t%s\t%s\t%s\n", t.Name, count(len(t.Steps), "step"), count(len(t.Variables), "variable"), languages(t.Locales), tree.Paths[t.Name])
 			}
 		}
 	}
@@ -69,4 +65,12 @@ func (c *templateValidate) run(out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s without mistakes\n", count(found, "template"))
 	return nil
+}
+
+// languages are those of a template.
+func languages(locales []berth.Locale) string {
+	if len(locales) == 0 {
+		return "any"
+	}
+	return join(locales)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"berth/internal/editdistance"
 )
 
 // Kind is what a name in a body has as its value.
@@ -241,7 +243,7 @@ func (c *compiler) block(n *blockNode, at *level) {
 			text = p.text
 		}
 		if len(n.call.args) > 0 || name != "" {
-			c.problem(n.call.line, "there is no block {{#%s}}: use one of %s", text, blocks())
+			c.problem(n.call.line, "there is no block {{#%.*s}}: %s", maxQuoted, text, meantBlock(text))
 		} else {
 			c.problem(n.call.line, "write {{#if %s}} or {{#each %s}} instead of {{#%s}}", text, text, text)
 		}
@@ -277,14 +279,16 @@ func (c *compiler) block(n *blockNode, at *level) {
 	c.nodes(n.inverse, at)
 }
 
-func blocks() string {
-	var names []string
-	for _, name := range Helpers() {
-		if helpers[name].block {
-			names = append(names, "{{#"+name+"}}")
-		}
+// meantBlock states which block is probably meant, or which there are.
+func meantBlock(name string) string {
+	names := slices.DeleteFunc(Helpers(), func(name string) bool { return !helpers[name].block })
+	if meant := editdistance.Nearest(name, names); meant != "" {
+		return "write {{#" + meant + "}}"
 	}
-	return strings.Join(names, ", ")
+	for i, name := range names {
+		names[i] = "{{#" + name + "}}"
+	}
+	return "use one of " + strings.Join(names, ", ")
 }
 
 // arguments reports whether a call has those of its helper.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"berth/internal/editdistance"
 )
 
 // SchemaError is what is wrong with a schema at a line of its YAML.
@@ -99,7 +101,10 @@ func pico(n *yaml.Node, depth int) (*yaml.Node, error) {
 	case n.Kind == yaml.ScalarNode && n.Value != "":
 		kind, text := described(n.Value)
 		if !slices.Contains(scalars, kind) {
-			return fail("unknown type %q: use one of %s", kind, strings.Join(scalars, ", "))
+			if meant := editdistance.Nearest(kind, scalars); meant != "" {
+				return fail("unknown type %.40q: write %s", kind, meant)
+			}
+			return fail("unknown type %.40q: use one of %s", kind, strings.Join(scalars, ", "))
 		}
 		if kind != "any" {
 			out.Content = pairs("type", word(kind))
@@ -174,7 +179,11 @@ func picoProperty(key, value *yaml.Node, depth int) (name string, optional bool,
 		}
 		out = &yaml.Node{Kind: yaml.MappingNode, Content: pairs("enum", values)}
 	default:
-		return "", false, nil, &SchemaError{key.Line, fmt.Sprintf("unknown type %q in parentheses: use array, object or enum", kind)}
+		hint := "use array, object or enum"
+		if meant := editdistance.Nearest(kind, []string{"array", "object", "enum"}); meant != "" {
+			hint = "write " + meant
+		}
+		return "", false, nil, &SchemaError{key.Line, fmt.Sprintf("unknown type %.40q in parentheses: %s", kind, hint)}
 	}
 	if optional {
 		nullable(out)

@@ -44,7 +44,11 @@ func (c *compiler) shapeOf(call *call, at *level) shape {
 			if p, ok := call.head.(*path); ok {
 				written = p.text
 			}
-			c.problem(call.line, "there is no helper %q: use one of %s", written, strings.Join(Helpers(), ", "))
+			hint := "use one of " + strings.Join(Helpers(), ", ")
+			if meant := editdistance.Nearest(written, Helpers()); meant != "" {
+				hint = "write " + meant
+			}
+			c.problem(call.line, "there is no helper %.*q: %s", maxQuoted, written, hint)
 			return anyShape
 		}
 		return c.shape(call.head, at)

@@ -23,7 +23,7 @@ func TestNearest_MisspelledName_IsTheOneThatIsMeant(t *testing.T) {
 	t.Parallel()
 	names := []string{"title", "kind", "models", "photo", "tone", "when", "x"}
 	for misspelled, want := range map[string]string{
-		"titel": "title", "knid": "kind", "model": "models", "foto": "photo", "Title": "title", "nope": "", "name": "", "y": "", "": "", "wehn": "when", "something else": "",
+		"titel": "title", "knid": "kind", "model": "models", "foto": "photo", "Title": "title", "nope": "", "name": "", "y": "", "": "", "whne": "when", "something else": "",
 	} {
 		require.Equal(t, want, editdistance.Nearest(misspelled, names), misspelled)
 	}

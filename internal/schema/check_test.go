@@ -106,6 +106,9 @@ func TestCheck_SeveralMistakes_AreAllProblems(t *testing.T) { // G1
 	for _, p := range problems {
 		places = append(places, strings.Join(p.Path, "/"))
 	}
+	_, root := schema.Check([]byte(`{"$schema": "https://example.com/meta", "type": "object"}`))
+	require.Equal(t, "unknown version of JSON Schema \"https://example.com/meta\": write https://json-schema.org/draft/2020-12/schema, or remove it", root[0].Message)
+	require.Len(t, root, 1)
 	require.Equal(t, []string{"properties/a/pattern", "properties/a/type", "properties/b/minimum", "properties/c", "typ"}, places)
 }
 

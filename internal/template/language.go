@@ -150,7 +150,7 @@ func (l *loader) text(path []string, t Text, limit int) Text {
 			continue
 		}
 		at = child(path, string(locale))
-		if tag, err := berth.ParseLanguage("locale", string(locale)); (err != nil || tag != string(locale)) && !l.isViolated(path) {
+		if tag, err := berth.ParseLanguage("locale", string(locale)); err != nil || tag != string(locale) {
 			l.invalid(at, noLanguage)
 		}
 		out[locale] = l.line(at, t[locale], limit)

@@ -379,7 +379,11 @@ func (l *loader) inputs(in inputSpec) {
 	for _, name := range slices.Sorted(maps.Keys(in.Default)) {
 		i := slices.IndexFunc(l.spec.Variables, func(v Variable) bool { return v.Name == name })
 		if i < 0 {
-			l.invalid([]string{"input", "default", name}, "there is no variable %s", name)
+			var names []string
+			for _, v := range l.spec.Variables {
+				names = append(names, v.Name)
+			}
+			l.invalid([]string{"input", "default", name}, "there is no variable %s%s", name, meant(name, names))
 			continue
 		}
 		l.spec.Variables[i].Default, l.spec.Variables[i].Required = in.Default[name], false

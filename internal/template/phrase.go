@@ -62,6 +62,10 @@ func phrase(p schema.Problem, n *yaml.Node) string {
 		}
 		switch _, err := fmt.Sscanf(n.Value, "%d", new(int)); {
 		case n.Kind != yaml.ScalarNode:
+		case k.Want[0] == "array" && slices.Contains([]string{"locales", "empty"}, p.Path[len(p.Path)-1]):
+			text += fmt.Sprintf(": write [%s]", n.Value)
+		case k.Want[0] == "integer" && k.Got == "string" && err == nil:
+			text += ": write " + n.Value
 		case slices.Equal(p.Schema, []string{"$defs", "duration"}) && err == nil:
 			text += fmt.Sprintf(": write %ss", n.Value)
 		case (expected(p) == "" || strings.HasPrefix(what, "a text")) && slices.Contains(k.Want, "string") && (k.Got == "number" || k.Got == "boolean"):

@@ -70,7 +70,7 @@ func (l *loader) parseYAML(file string, offset int, text string, want *jsonschem
 }
 
 // renamed reports misspelled fields and gives them the names that are meant. It returns false if there are none.
-func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema.Problem) (any bool) {
+func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema.Problem) (found bool) {
 	for _, p := range problems {
 		object := findExact(d.root, p.Path)
 		for _, name := range p.Unknown {
@@ -80,10 +80,10 @@ func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema
 			}
 			key := keyOf(object, name)
 			l.addAt(d.file, key.Line+d.offset, key.Column, child(p.Path, name), "unknown field: write %s", meant)
-			key.Value, any = meant, true
+			key.Value, found = meant, true
 		}
 	}
-	return any
+	return found
 }
 
 // keyOf returns the node of a field's name.
@@ -102,6 +102,7 @@ func (l *loader) violations(d *document, want *jsonschema.Schema, problems []sch
 		n := yamlfile.Find(d.root, p.Path)
 		if len(p.Unknown) == 0 {
 			l.at(d, p.Path, "%s", phrase(p, n))
+			l.violated = append(l.violated, p.Path)
 		}
 		for _, name := range p.Unknown {
 			key, text := keyOf(n, name), "unknown field"+meant(name, known(want, p.Path))
@@ -112,8 +113,8 @@ func (l *loader) violations(d *document, want *jsonschema.Schema, problems []sch
 				text = "must be a name of letters, digits and _, with ? at its end if it is optional"
 			}
 			l.addAt(d.file, key.Line+d.offset, key.Column, child(p.Path, name), "%s", text)
+			l.violated = append(l.violated, child(p.Path, name))
 		}
-		l.violated = append(l.violated, p.Path)
 	}
 }
 
