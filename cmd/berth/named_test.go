@@ -26,8 +26,10 @@ func TestNamed_TextsThatControl_AreOneHarmlessLine(t *testing.T) {
 func TestTable_CellsOfTheWorld_ColumnsAreAligned(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, in, want string }{
-		{"widths", "TEMPLATE\tTITLE\tMODE\na\t工单摘要\tbatch\nlonger_name\tSummary\tstream\nb\t👍🏽\tx\n",
-			"TEMPLATE     TITLE     MODE\na            工单摘要  batch\nlonger_name  Summary   stream\nb            👍🏽        x\n"},
+		{
+			"widths", "TEMPLATE\tTITLE\tMODE\na\t工单摘要\tbatch\nlonger_name\tSummary\tstream\nb\t👍🏽\tx\n",
+			"TEMPLATE     TITLE     MODE\na            工单摘要  batch\nlonger_name  Summary   stream\nb            👍🏽        x\n",
+		},
 		{"combining", "A\tB\ne\u0301\tx\n", "A  B\ne\u0301  x\n"},
 		{"isolated", "A\tB\n\u2068שרה\u2069\tx\n", "A    B\n\u2068שרה\u2069  x\n"},
 		{"hostile", "A\tB\n\x1b[31mred\u202e\tx\n", "A        B\n[31mred  x\n"},

@@ -10,7 +10,7 @@ import (
 )
 
 // table aligns lines whose cells are separated by tabs, as text/tabwriter does, by the width that a terminal gives to characters: those of
-// Chinese and emoji have two columns. An empty line begins another table. No cell changes the terminal, whoever wrote its text.
+// Chinese and emoji have two columns. An empty line begins another table. Texts of users cannot control the terminal.
 type table struct {
 	out   io.Writer
 	lines bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"berth/internal/testledger"
 )
 
-// G8: one line tells what a routing file lacks, however many templates there are, and only once.
+// G8: one line states what a routing file lacks, however many templates there are, and only once.
 func TestWarn_RoutingOfOwnModels_OneLineForEachKind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

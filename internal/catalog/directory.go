@@ -224,17 +224,20 @@ func (d *Directory) logMistakes(ctx context.Context, tree template.Tree) {
 		}
 		at := m
 		at.File = filepath.Join(d.path, m.File)
-		args := []any{slog.Any("", at)}
-		text := "mistake in a template; its files are not used"
+		args, remains := []any{slog.Any("", at)}, false
 		for name, file := range tree.Paths {
 			if m.File == file || strings.HasPrefix(m.File, file+"/") {
 				args = append(args, "template", name)
 				if was := d.seen[name].version; was != "" {
-					text, args = "mistake in a template; its former version remains", append(args, "remains", was)
+					remains, args = true, append(args, "remains", was)
 				}
 			}
 		}
-		d.log.ErrorContext(ctx, text, args...)
+		if remains {
+			d.log.ErrorContext(ctx, "mistake in a template; its former version remains", args...)
+		} else {
+			d.log.ErrorContext(ctx, "mistake in a template; its files are not used", args...)
+		}
 	}
 	d.mistaken = mistaken
 }

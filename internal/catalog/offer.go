@@ -44,7 +44,7 @@ func (c *Catalog) offer(ctx context.Context, source ledger.TemplateSource, templ
 	return err
 }
 
-// logOffered logs what became of one version.
+// logOffered logs the outcome of offering one version.
 func (c *Catalog) logOffered(ctx context.Context, source ledger.TemplateSource, o ledger.OfferedTemplate, file string) {
 	log, before := c.log.With("template", o.Template, "version", o.Version, "source", source), o.Before
 	if file != "" {

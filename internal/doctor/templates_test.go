@@ -54,7 +54,9 @@ func TestRun_TemplatesOfTheDatabase_AreChecked(t *testing.T) {
 			_, err = l.PutTemplate(t.Context(), ledger.TemplateVersion{Template: name, Version: one.Version, Files: one.Files(), Source: source}, true)
 			require.NoError(t, err)
 		}
-		check := func(args ...string) []doctor.Finding { return run(t, "templates", time.Now, append(args, "--database="+dsn)...) }
+		check := func(args ...string) []doctor.Finding {
+			return run(t, "templates", time.Now, append(args, "--database="+dsn)...)
+		}
 		store("a", "deepseek-chat", ledger.TemplateAPI)
 		store("translate", "deepseek-chat", ledger.TemplateDirectory)
 		require.NoError(t, l.DeleteTemplate(t.Context(), "ticket_summary", "olga"))

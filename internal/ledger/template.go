@@ -73,7 +73,7 @@ var (
 	selectTemplateVersions = `SELECT ` + templateVersionColumns.names("") + ` FROM template_versions`
 )
 
-// OfferedTemplate is what became of a version that a process has.
+// OfferedTemplate is the outcome of offering a version that a process has.
 type OfferedTemplate struct {
 	Template  berth.Template
 	Version   string
