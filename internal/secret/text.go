@@ -1,8 +1,10 @@
 package secret
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -129,3 +131,11 @@ func (s Secret) String() string { return s.Setting() + " " + Hidden }
 
 // LogValue is part of slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// WithoutURL removes the URL from an error of net/http or net/url: it may have a user, a key in its query, or the texts of a caller.
+func WithoutURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}

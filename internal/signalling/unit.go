@@ -19,6 +19,7 @@ import (
 
 	"berth"
 	"berth/internal/identity"
+	"berth/internal/secret"
 )
 
 const (
@@ -202,17 +203,9 @@ func (u *units) dial(ctx context.Context, t target, path, query, token string, c
 		return nil, errStatus(res.StatusCode)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("connect to the unit: %w", withoutURL(err))
+		return nil, fmt.Errorf("connect to the unit: %w", secret.WithoutURL(err))
 	}
 	return conn, nil
-}
-
-// withoutURL removes the URL from an error of net/http: the query may have texts of the participant.
-func withoutURL(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
-	}
-	return err
 }
 
 // reachable reports whether the unit responds and has the room.
@@ -283,18 +276,18 @@ func (u *units) call(ctx context.Context, t target, method, path, token string, 
 	at.Path = strings.TrimRight(at.Path, "/") + path
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, fmt.Errorf("call the unit: %w", withoutURL(err))
+		return 0, nil, fmt.Errorf("call the unit: %w", secret.WithoutURL(err))
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := u.http.Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("call the unit: %w", withoutURL(err))
+		return 0, nil, fmt.Errorf("call the unit: %w", secret.WithoutURL(err))
 	}
 	defer func() { _ = res.Body.Close() }() // it was read
 	response, err = io.ReadAll(io.LimitReader(res.Body, maxResponse))
 	if err != nil {
-		return 0, nil, fmt.Errorf("call the unit: %w", withoutURL(err))
+		return 0, nil, fmt.Errorf("call the unit: %w", secret.WithoutURL(err))
 	}
 	return res.StatusCode, response, nil
 }

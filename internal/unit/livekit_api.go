@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"berth/internal/secret"
 )
 
 const (
@@ -169,7 +171,7 @@ func (s *roomService) createsRooms(ctx context.Context) (bool, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.root+"/rtc/validate", http.NoBody)
 	if err != nil {
-		return false, fmt.Errorf("call the LiveKit server: %w", err)
+		return false, fmt.Errorf("call the LiveKit server: %w", secret.WithoutURL(err))
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	res, err := s.send(req)
@@ -192,9 +194,9 @@ func (s *roomService) send(req *http.Request) (*http.Response, error) {
 	res, err := s.http.Do(req)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("%w: %w", ErrStopped, err)
+		return nil, fmt.Errorf("%w: %w", ErrStopped, secret.WithoutURL(err))
 	case err != nil:
-		return nil, fmt.Errorf("call the LiveKit server: %w", err)
+		return nil, fmt.Errorf("call the LiveKit server: %w", secret.WithoutURL(err))
 	}
 	return res, nil
 }
@@ -215,7 +217,7 @@ func (s *roomService) call(ctx context.Context, method, asAdmin string, in, out 
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+method, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("call the LiveKit server: %w", err)
+		return fmt.Errorf("call the LiveKit server: %w", secret.WithoutURL(err))
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+token)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -407,4 +408,23 @@ func TestUnit_ServerKilled_LinkIsLostImmediately(t *testing.T) {
 	m := alive(t, d, func(o *Options) { o.Check, o.UnreachableAfter = 200*time.Millisecond, time.Hour }).member()
 	server.Kill()
 	require.ErrorIs(t, m.linkEnd(t), ErrStopped)
+}
+
+// FM6: the address of a media server may have a key, as that of a proxy in front of it has.
+func TestDriver_ServerNotReachable_ErrorHasNoAddress(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{
+		"http://pL4nt3d@127.0.0.1:1", "http://user:pL4nt3d@127.0.0.1:1", "http://127.0.0.1:1/?key=pL4nt3d", "http://127.0.0.1:1/pL4nt3d",
+		"http://pL4nt3d@no-such-host.invalid",
+	} {
+		u, err := url.Parse(address)
+		require.NoError(t, err)
+		api := newRoomService(u, "key", "secret")
+		_, err = api.createsRooms(t.Context())
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "pL4nt3d", address)
+		err = api.call(t.Context(), "ListRooms", "", nil, nil)
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "pL4nt3d", address)
+	}
 }
