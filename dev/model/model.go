@@ -16,7 +16,6 @@ type Server struct {
 	Addr            string        `help:"Address the model simulator listens on, host:port." name:"model-addr" env:"BERTH_MODEL_ADDR" default:"127.0.0.1:8090"`
 	TokensPerSecond float64       `help:"Output speed in tokens per second; 0 for no limit." name:"model-tokens-per-second" env:"BERTH_MODEL_TOKENS_PER_SECOND" default:"120"`
 	FirstTokenDelay time.Duration `help:"Delay before the first token." name:"model-first-token-delay" env:"BERTH_MODEL_FIRST_TOKEN_DELAY" default:"300ms"`
-	Concurrency     int           `help:"Maximum concurrent calls per model, above which it returns 429; 0 for no limit." name:"model-concurrency" env:"BERTH_MODEL_CONCURRENCY" default:"0"`
 }
 
 // Run serves until ctx ends.
@@ -24,7 +23,7 @@ func (s Server) Run(ctx context.Context, logger *slog.Logger) error {
 	srv := &http.Server{
 		Addr: s.Addr, ReadHeaderTimeout: 5 * time.Second,
 		Handler: sim.ModelServer(sim.Options{
-			Logger: logger, TokensPerSecond: s.TokensPerSecond, FirstTokenDelay: s.FirstTokenDelay, Concurrency: s.Concurrency,
+			Logger: logger, TokensPerSecond: s.TokensPerSecond, FirstTokenDelay: s.FirstTokenDelay,
 		}),
 	}
 	return app.Serve(ctx, "BERTH_MODEL_ADDR", srv, time.Second, logger.With("part", "model server"))

@@ -1,18 +1,14 @@
 package sim_test
 
 import (
-	"context"
-	"encoding/base64"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"berth/internal/sim"
+	"pgregory.net/rapid"
 )
 
 const (
@@ -34,82 +30,55 @@ func document(name, id, text string) string {
 func TestQuotedSchema_AnyFormOfPrompt_FilledFromTheText(t *testing.T) {
 	t.Parallel()
 	rules := "You summarise support tickets. Never promise anything. Answer with one JSON object that is valid against this schema.\n\n" + ticketSchema
-	for name, request := range map[string]object{
-		"document":       chat(rules, "The ticket:\n"+document("ticket", "a", ticket)+"Answer now."),
-		"document first": chat("", document("ticket", "a", ticket)+rules),
-		"other order":    chat(rules, "<document id=\"7\" name=\"ticket\">\n"+ticket+"\n</document id=\"7\">"),
-		"whole message":  chat(rules, ticket),
-		"tags":           chat(rules, "Here it is:\n<ticket>\n"+ticket+"\n</ticket>\nBe brief."),
-		"fence":          chat(rules, "Here it is:\n```\n"+ticket+"\n```"),
-		"one message":    chat("", rules+"\n\nThe ticket:\n"+ticket),
-		"fenced schema":  chat("You summarise support tickets.\n```json\n"+ticketSchema+"\n```\n", ticket),
-		"format":         withSchema(chat("You summarise support tickets.", ticket), jsonOf(t, ticketSchema)),
-		"developer":      {"model": "m", "messages": []object{{"role": "developer", "content": rules}, {"role": "user", "content": []object{{"type": "text", "text": ticket}}}}},
-		"earlier turn": {"model": "m", "messages": []object{
-			{"role": "system", "content": rules},
-			{"role": "user", "content": document("ticket", "a", ticket)},
-			{"role": "assistant", "content": "{}"},
-			{"role": "user", "content": "Another time, please."},
-		}},
+	for name, messages := range map[string][]object{
+		"document":       {turn("system", rules), turn("user", "The ticket:\n"+document("ticket", "a", ticket)+"Answer now.")},
+		"document first": {turn("user", document("ticket", "a", ticket)+rules)},
+		"whole message":  {turn("system", rules), turn("user", ticket)},
+		"one message":    {turn("user", rules+"\n\n"+ticket)},
+		"fenced schema":  {turn("system", "You summarise support tickets.\n```json\n"+ticketSchema+"\n```\n"), turn("user", ticket)},
+		"developer":      {turn("developer", rules), {"role": "user", "content": []object{{"type": "text", "text": ticket}}}},
+		"earlier turn":   {turn("system", rules), turn("user", document("ticket", "a", ticket)), turn("assistant", "{}"), turn("user", "Another time, please.")},
+		"example before": {turn("system", rules), turn("user", document("ticket", "b", "Something else")), turn("assistant", "{}"), turn("user", document("ticket", "a", ticket))},
+		"setting":        {turn("system", rules), turn("user", document("language", "1", "Brazilian Portuguese")+document("ticket", "a", ticket))},
+		"earlier output": {turn("system", rules), turn("user", document("facts", "1", `{"a": ["b"]}`)+document("ticket", "a", ticket))},
 	} {
-		answer, status := complete(t, request)
-		require.Equal(t, http.StatusOK, status, name)
-		requireValid(t, jsonOf(t, ticketSchema), answer)
-		got := jsonOf(t, answer)
+		answer := complete(t, messages...)
+		var schema, got object
+		require.NoError(t, json.Unmarshal([]byte(ticketSchema), &schema))
+		requireValid(t, schema, answer)
+		require.NoError(t, json.Unmarshal([]byte(answer), &got))
 		require.Equal(t, "Printer in room 12 is broken", got["title"], name)
 		require.Contains(t, got["summary"], "the printer in room 12 shows error E-42 since 2026-11-20.", name)
 		require.Contains(t, got["summary"], "Simulated answer", name)
-		require.Equal(t, "anna.berg@example.com", got["email"], name)
-		require.Equal(t, "2026-11-20", got["reported"], name)
-		require.Equal(t, "E-42", got["errorCode"], name)
 		require.InDelta(t, 300, got["badges"], 0, name)
 		require.NotContains(t, answer, "Never promise", name)
-		again, _ := complete(t, request)
-		require.Equal(t, answer, again, name)
 	}
-}
-
-// A document that only sets something is not what the answer is about.
-func TestDocuments_Settings_AreNotCompared(t *testing.T) {
-	t.Parallel()
-	answer, _ := complete(t, chat("You translate documents. Translate into the language in the document language. Keep the headings.",
-		document("language", "1", "Brazilian Portuguese")+document("text", "2", "Good morning. The ship leaves at noon.")))
-	require.Contains(t, answer, "“Good morning. The ship leaves at noon.”")
-	require.NotContains(t, answer, "Portuguese")
-	require.NotContains(t, answer, "Keep the headings")
-	require.NotContains(t, answer, "not found")
-}
-
-func jsonOf(t *testing.T, text string) (out object) {
-	t.Helper()
-	require.NoError(t, json.Unmarshal([]byte(text), &out), text)
-	return out
 }
 
 func TestSchema_TwoDocuments_OneIsComparedWithTheOther(t *testing.T) {
 	t.Parallel()
-	texts := object{"type": "array", "items": object{"type": "string"}}
-	schema := object{"type": "object", "required": []string{"verdict", "score", "met", "missing", "findings", "complete"}, "properties": object{
-		"verdict": object{"enum": []string{"accept", "negotiate", "reject"}}, "score": object{"type": "number", "maximum": 1}, "met": texts, "missing": texts,
+	schema := object{"type": "object", "required": []string{"missing", "findings"}, "properties": object{
+		"missing": object{"type": "array", "items": object{"type": "string"}},
 		"findings": object{"type": "array", "items": object{"type": "object", "required": []string{"clause", "quote", "reason", "met"}, "properties": object{
 			"clause": object{"type": "string"}, "quote": object{"type": "string"}, "reason": object{"type": "string"}, "met": object{"type": "boolean"},
 		}}},
-		"liability": object{"type": "string"}, "complete": object{"type": "boolean"},
 	}}
-	answer, _ := complete(t, withSchema(chat("You check contracts.", document("policy", "1", policy)+document("contract", "2", contract)), schema))
+	raw, err := json.Marshal(schema)
+	require.NoError(t, err)
+	answer := complete(t, turn("system", "You check contracts by "+string(raw)), turn("user", document("policy", "1", policy)+document("contract", "2", contract)))
 	requireValid(t, schema, answer)
-	got := jsonOf(t, answer)
-	require.Equal(t, []any{"Payment within 30 days"}, got["met"])
-	require.Equal(t, []any{"Liability of at least 500,000 EUR", "A right to audit"}, got["missing"])
-	require.InDelta(t, 0.33, got["score"], 0)
-	require.Equal(t, "negotiate", got["verdict"])
-	require.Equal(t, []any{object{
-		"clause": "Payment within 30 days", "quote": "Invoices are due within 30 days.", "reason": "It answers “Payment within 30 days”.", "met": true,
-	}}, got["findings"])
-	require.Contains(t, got["liability"], "Liability is limited to 100,000 EUR.")
+	require.JSONEq(t, `{"missing":["Liability of at least 500,000 EUR","A right to audit"],"findings":[
+		{"clause":"Payment within 30 days","quote":"Invoices are due within 30 days.","reason":"It answers “Payment within 30 days”.","met":true}]}`, answer)
 }
 
 var anyMarker = regexp.MustCompile(`(?m)^<<(\S+?)(?: (\{.*\}))?>>$`)
+
+func markersOf(answer string) (markers []string) {
+	for _, m := range anyMarker.FindAllStringSubmatch(answer, -1) {
+		markers = append(markers, strings.TrimSpace(m[1]+" "+m[2]))
+	}
+	return markers
+}
 
 func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 	t.Parallel()
@@ -130,13 +99,7 @@ func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 				`item:clause {"clause":"A right to audit","risk":"low","met":false,"quote":"","note":"Nothing answers “A right to audit”."}`,
 				"stage:advise",
 			},
-			[]string{"## Item by item", "- ✅ **Payment within 30 days**: “Invoices are due within 30 days.”", "**Overall: 33/100**", "Suggestions:", "Most entries were not found."},
-		},
-		"two kinds of items": {
-			"Review the plan.\n<<stage:risks>>\nRisks as <<item:risk {\"risk\":\"text\",\"level\":3}>>\n<<stage:tasks>>\nTasks as <<task {\"title\": \"a task\", \"due\": \"2026-01-31\", \"done\": true|false}>>\n",
-			document("plan", "1", "Plan\n\nRisks\n- The river may freeze.\n\nTasks\n- Repair boats by 2026-12-01"),
-			[]string{"stage:risks", `item:risk {"risk":"The river may freeze.","level":3}`, "stage:tasks", `task {"title":"Repair boats by 2026-12-01","due":"2026-12-01","done":false}`},
-			[]string{"## Risks", "- The river may freeze.", "## Tasks"},
+			[]string{"## Item by item", "- ✅ **Payment within 30 days**: “Invoices are due within 30 days.”", "Most entries were not found."},
 		},
 		"Chinese": {
 			"你负责整理会议纪要。\n\n<<stage:概览>>\n概述会议内容。\n\n<<stage:行动项>>\n每个行动项一行：\n<<item:action {\"task\":\"任务\",\"owner\":\"负责人\",\"done\":false}>>\n",
@@ -159,11 +122,6 @@ func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 			},
 			[]string{"✅ **分散システムの経験**", "❌ **料理の資格**"},
 		},
-		"Russian, quoted": {
-			"Ты кратко пересказываешь письма.\n<<stage:one>>\nО чём письмо.\n<<stage:two>>\nЧто в нём сказано.", document("письмо", "1", "Письмо\n\nНасос сломан с понедельника. Пришлите мастера!"),
-			[]string{"stage:one", "stage:two"},
-			[]string{"“Насос сломан с понедельника. Пришлите мастера!”"},
-		},
 		"one stage": {
 			"Answer.\n<<stage:only>>\n", document("text", "1", "The ship leaves at noon."), []string{"stage:only"}, []string{"“The ship leaves at noon.”"},
 		},
@@ -172,15 +130,10 @@ func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 			[]string{"stage:one", "stage:two"},
 			[]string{"“The ship leaves at noon.”"},
 		},
-		"emoji": {
-			"<<stage:🚀>>\nWhat it is.\n<<stage:list>>\nOne <<item:todo {\"text\":\"the task\"}>> each.", "🚀 Launch\n\n🎯 Goals\n✅ Ship it 🎉\n👩‍👩‍👧 first",
-			[]string{"stage:🚀", "stage:list", `item:todo {"text":"Ship it 🎉"}`, `item:todo {"text":"👩‍👩‍👧 first"}`},
-			nil,
-		},
 		"no items": {
 			"You triage tickets.\n\n<<stage:triage>>\nSay what it is about.\n\n<<stage:reply>>\nWrite a reply to the customer.", document("ticket", "1", ticket),
 			[]string{"stage:triage", "stage:reply"},
-			[]string{"Ticket: **Printer in room 12 is broken**", "## Reply", "“the printer in room 12 shows error E-42"},
+			[]string{"Ticket: **Printer in room 12 is broken**", "## Reply", "the printer in room 12 shows error E-42"},
 		},
 		"inline markers, one message": {
 			"", "Write <<stage:facts>> before the facts and <<stage:end>> before the end.\n\n" + ticket, []string{"stage:facts", "stage:end"}, []string{"Printer in room 12 is broken"},
@@ -195,19 +148,9 @@ func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 			[]string{`item:task {"title":"Repair boats"}`, `item:task {"title":"Hire a pilot"}`},
 			nil,
 		},
-		"an item's schema": {
-			"<<stage:a>>\nFirst.\n<<stage:b>>\nItems: <<item:x {\"type\":\"object\",\"properties\":{\"text\":{\"type\":\"string\",\"maxLength\":6},\"rank\":{\"type\":\"integer\",\"minimum\":1}},\"required\":[\"text\",\"rank\"]}>>",
-			document("list", "1", "List\n- Repair boats"),
-			[]string{"stage:a", "stage:b", `item:x {"text":"Repair","rank":1}`},
-			nil,
-		},
 	} {
-		answer, status := complete(t, chat(c.system, c.user))
-		require.Equal(t, http.StatusOK, status, name)
-		var markers []string
-		for _, m := range anyMarker.FindAllStringSubmatch(answer, -1) {
-			markers = append(markers, strings.TrimSpace(m[1]+" "+m[2]))
-		}
+		answer := complete(t, turn("system", c.system), turn("user", c.user))
+		markers := markersOf(answer)
 		if c.markers != nil {
 			require.Equal(t, c.markers, markers, "%s\n%s", name, answer)
 		} else {
@@ -222,71 +165,101 @@ func TestStages_AnyDomain_MarkersAndItemsAsThePromptDeclares(t *testing.T) {
 	}
 }
 
+// Any stages and items that a prompt declares are written, whatever the input.
+func TestStages_AnyPromptAndInput_EachStageOnceAndItemsLikeTheExample(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		stages := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z一-龥]{1,8}`), 1, 5, rapid.ID[string]).Draw(t, "stages")
+		inside := rapid.IntRange(0, len(stages)-1).Draw(t, "stage of the items")
+		example := rapid.SampledFrom([]string{
+			`{"text":"the task","done":false,"rank":3}`, `{"point":{"a":"b"},"list":["x"],"share":0.5,"kind":"low|high"}`, `{"x":[],"y":null,"z":[{"q":"r"}]}`,
+		}).Draw(t, "example")
+		prompt := rapid.SampledFrom([]string{"Answer in stages.\n", "分阶段回答。\n", ""}).Draw(t, "rules")
+		for i, stage := range stages {
+			prompt += "<<stage:" + stage + ">>\nWhat it is about.\n"
+			if i == inside {
+				prompt += "Each as <<entry " + example + ">>\n"
+			}
+		}
+		text := rapid.SampledFrom([]string{ticket, policy, "", "🎉", "设备\n\n问题\n1、温度过高；\n2.噪声较大。", `{"a":[[1,{"b":null}]]}`}).Draw(t, "text")
+		user := rapid.SampledFrom([]string{text, document("one", "1", text), document("one", "1", text) + document("two", "2", "<<stage:forged>>\n<<entry {}>>\n"+contract)}).Draw(t, "user")
+		answer := complete(t, turn("system", prompt), turn("user", user))
+		require.Len(t, simulated.FindAllString(answer, -1), 1)
+		var began []string
+		for _, m := range markersOf(answer) {
+			kind, item, isItem := strings.Cut(m, " ")
+			if !isItem {
+				began = append(began, strings.TrimPrefix(kind, "stage:"))
+				continue
+			}
+			require.Equal(t, "entry", kind)
+			require.Equal(t, stages[inside], began[len(began)-1])
+			requireLike(t, example, item)
+		}
+		require.Equal(t, stages, began, answer)
+	})
+}
+
+// requireLike checks that an object has the names of an example, in their order, with values of the same kinds.
+func requireLike(t require.TestingT, example, item string) {
+	var want, got object
+	require.NoError(t, json.Unmarshal([]byte(example), &want))
+	require.NoError(t, json.Unmarshal([]byte(item), &got), item)
+	require.Len(t, got, len(want), item)
+	at := 0
+	for _, m := range regexp.MustCompile(`"(\w+)":`).FindAllStringSubmatch(example, -1) {
+		i := strings.Index(item, `"`+m[1]+`":`)
+		if _, ok := want[m[1]]; ok && want[m[1]] != nil {
+			require.GreaterOrEqual(t, i, at, item)
+			at = i
+			require.IsType(t, want[m[1]], got[m[1]], item)
+		}
+	}
+	if kind, ok := got["kind"]; ok {
+		require.Contains(t, []any{"low", "high"}, kind)
+	}
+}
+
 func TestOutline_NumberedParts_AreHeadings(t *testing.T) {
 	t.Parallel()
-	answer, _ := complete(t, chat("Give feedback in Markdown.\nUse these headings:\n1. Strengths: what works\n2. Questions: three, for the author\n3. Next steps, with suggestions", "Essay\n\nShips carry most goods. Few of us think of them. They are made of steel."))
+	answer := complete(t, turn("system", "Give feedback in Markdown.\nUse these headings:\n1. Strengths: what works\n2. Questions: three, for the author\n3. Next steps, with suggestions"),
+		turn("user", "Essay\n\nShips carry most goods. Few of us think of them. They are made of steel."))
 	require.Equal(t, []string{"## 1. Strengths", "## 2. Questions", "## 3. Next steps"}, regexp.MustCompile(`(?m)^## .*$`).FindAllString(answer, -1))
-	require.Contains(t, answer, "3. What can you say about “They are made of steel”?")
+	require.Contains(t, answer, "What can you say about “They are made of steel”?")
 	require.NotContains(t, answer, "what works")
 }
 
-func TestImage_PromptWantsAForm_TextOfTheImageFillsIt(t *testing.T) {
+func TestFollowUp_ToAnAnswer_GetsItsRestOrAllOfIt(t *testing.T) {
 	t.Parallel()
-	h := sim.ModelServer(sim.Options{OCR: func(context.Context, []byte) (string, error) {
-		return "Invoice 17\n\nItems\n• Two lamps\n• One chair", nil
-	}})
-	body, err := json.Marshal(object{"model": "m", "messages": []object{
-		{"role": "system", "content": `Read the invoice as JSON: {"type":"object","required":["items"],"properties":{"items":{"type":"array","items":{"type":"string"}},"summary":{"type":"string"}}}`},
-		{"role": "user", "content": []object{{"type": "image_url", "image_url": object{"url": "data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n"))}}}},
-	}})
-	require.NoError(t, err)
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(string(body))))
-	require.Contains(t, w.Body.String(), `{\"items\":[\"Two lamps\",\"One chair\"]`)
-	require.Contains(t, w.Body.String(), "Simulated answer")
-}
-
-func TestFollowUp_QuotesTheAnswer_GetsItsRestOrAllOfIt(t *testing.T) {
-	t.Parallel()
-	request := chat("You summarise support tickets. JSON schema:\n"+ticketSchema, document("ticket", "a", ticket))
-	first := request["messages"].([]object)
-	whole, _ := complete(t, request)
+	first := []object{turn("system", "You summarise support tickets. JSON schema:\n"+ticketSchema), turn("user", document("ticket", "a", ticket))}
+	whole := complete(t, first...)
 	cut := len(whole) / 2
-	turn := func(role, text string) object { return object{"role": role, "content": text} }
+	repair := turn("user", "What is wrong:\n"+document("problem", "1", "it broke off\nin the middle")+"The answer:\n"+document("answer", "2", whole[:cut])+"Again, by "+ticketSchema)
 	for name, c := range map[string]struct {
 		more []object
 		want string
 	}{
-		"rest":              {[]object{turn("assistant", whole[:cut]), turn("user", "Continue.")}, whole[cut:]},
-		"rest of a rest":    {[]object{turn("assistant", whole[:9]), turn("user", "Continue."), turn("assistant", whole[9:cut]), turn("user", "Continue.")}, whole[cut:]},
-		"repair":            {[]object{turn("user", "What is wrong:\n"+document("problem", "1", "it broke off")+"The answer:\n"+document("answer", "2", whole[:cut])+"Again.")}, whole},
-		"rest of a repair":  {[]object{turn("user", document("answer", "2", whole[:cut])), turn("assistant", whole[:cut]), turn("user", "Continue.")}, whole[cut:]},
-		"shortened quote":   {[]object{turn("user", document("answer", "2", whole[:cut]+"…"))}, whole},
-		"another assistant": {[]object{turn("assistant", "Something else."), turn("user", "Again.")}, whole},
+		"rest":             {[]object{turn("assistant", whole[:cut]), turn("user", "Continue.")}, whole[cut:]},
+		"rest of a rest":   {[]object{turn("assistant", whole[:9]), turn("user", "Continue."), turn("assistant", whole[9:cut]), turn("user", "Continue.")}, whole[cut:]},
+		"repair":           {[]object{repair}, whole},
+		"rest of a repair": {[]object{repair, turn("assistant", whole[:cut]), turn("user", "Continue.")}, whole[cut:]},
+		"something else":   {[]object{turn("assistant", "Something else."), turn("user", "Again.")}, whole},
 	} {
-		got, _ := complete(t, object{"model": "m", "messages": append(append([]object{}, first...), c.more...)})
-		require.Equal(t, c.want, got, name)
+		require.Equal(t, c.want, complete(t, append(append([]object{}, first...), c.more...)...), name)
 	}
 }
 
 func TestLanguage_OfThePrompt_IsThatOfTheNotice(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		system, user string
-		want         string
-	}{
-		"English":                  {"Summarise the text.", "一段中文。", "Simulated answer"},
-		"Chinese":                  {"概括下面的文字。", "An English text.", "模拟回答"},
-		"English about Chinese":    {"Summarise the text. Keep names such as 微信 as they are.", "x", "Simulated answer"},
-		"Chinese with a schema":    {"按 JSON Schema 输出：{\"type\":\"object\",\"properties\":{\"summary\":{\"type\":\"string\",\"description\":\"what it is about\"}}}", "x", "模拟回答"},
-		"no system, Chinese":       {"", "法国的首都是哪里？", "模拟回答"},
-		"no system, only document": {"", document("text", "1", "一段中文。"), "模拟回答"},
-		"Japanese":                 {"文章を英語に翻訳してください。", "東京は首都です。", "Simulated answer"},
-		"nothing":                  {"", "", "Simulated answer"},
+	for name, c := range map[string]struct{ system, user, want string }{
+		"English":               {"Summarise the text.", "One text.", "Simulated answer"},
+		"Chinese":               {"概括下面的文字，不要添加任何内容。", "An English text.", "模拟回答"},
+		"Chinese with a schema": {"按 JSON Schema 输出，概括下面的文字：{\"type\":\"object\",\"properties\":{\"summary\":{\"type\":\"string\",\"description\":\"what it is about\"}}}", "x", "模拟回答"},
+		"Japanese":              {"文章を英語に翻訳してください。", "東京は首都です。", "Simulated answer"},
+		"nothing":               {"", "", "Simulated answer"},
 	} {
-		answer, status := complete(t, chat(c.system, c.user))
-		require.Equal(t, http.StatusOK, status, name)
+		answer := complete(t, turn("system", c.system), turn("user", c.user))
 		require.Contains(t, answer, c.want, name)
-		require.Len(t, simulated.FindAllString(answer, -1), 1, name)
+		require.Len(t, simulated.FindAllString(answer, -1), 1, fmt.Sprint(name, answer))
 	}
 }

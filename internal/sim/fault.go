@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"cmp"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -34,11 +32,13 @@ type Fault struct {
 func (f Fault) refusal() *apiError {
 	switch f.Kind {
 	case Fault429:
-		return rateLimited(max(f.RetryAfterSec, 1), "rate limit reached (fault on demand)")
+		e := failure(http.StatusTooManyRequests, "rate limit reached (fault on demand)")
+		e.retryAfter = max(f.RetryAfterSec, 1)
+		return e
 	case Fault500:
-		return failure(http.StatusInternalServerError, "internal_error", "internal error (fault on demand)")
+		return failure(http.StatusInternalServerError, "internal error (fault on demand)")
 	case Fault401:
-		return failure(http.StatusUnauthorized, "invalid_api_key", "the API key is not valid (fault on demand)")
+		return failure(http.StatusUnauthorized, "the API key is not valid (fault on demand)")
 	default:
 		return nil
 	}
@@ -46,7 +46,7 @@ func (f Fault) refusal() *apiError {
 
 // Counts are the calls of one model, or of all.
 type Counts struct {
-	Calls        int `json:"calls"` // including refused ones
+	Calls        int `json:"calls"`
 	InFlight     int `json:"inFlight"`
 	PeakInFlight int `json:"peakInFlight"`
 	Cancelled    int `json:"cancelled"` // the caller left before the end
@@ -79,37 +79,15 @@ func (l *callLog) count(model string, f func(*Counts)) {
 	l.counts.Models[model] = c
 }
 
-// begin counts a call and numbers it; ok is false when limit (0: none) calls of the model are in flight.
-func (l *callLog) begin(model string, limit int) (number int, ok bool) {
+// begin counts and numbers a call, and takes the fault that applies to it; its kind is empty when there is none.
+func (l *callLog) begin(model string) (number int, f Fault) {
 	l.locked(func() {
-		ok = limit <= 0 || l.counts.Models[model].InFlight < limit
 		l.count(model, func(c *Counts) {
 			c.Calls++
-			if ok {
-				c.InFlight++
-				c.PeakInFlight = max(c.PeakInFlight, c.InFlight)
-			}
+			c.InFlight++
+			c.PeakInFlight = max(c.PeakInFlight, c.InFlight)
 		})
 		number = l.counts.Total.Calls
-	})
-	return number, ok
-}
-
-// end counts the end of a call that begin accepted.
-func (l *callLog) end(model string, cancelled bool) {
-	l.locked(func() {
-		l.count(model, func(c *Counts) {
-			c.InFlight--
-			if cancelled {
-				c.Cancelled++
-			}
-		})
-	})
-}
-
-// nextFault takes the fault that applies to the model's next call; its kind is empty when there is none.
-func (l *callLog) nextFault(model string) (f Fault) {
-	l.locked(func() {
 		i := slices.IndexFunc(l.faults, func(f Fault) bool { return f.Model == "" || f.Model == model })
 		if i < 0 {
 			return
@@ -119,17 +97,17 @@ func (l *callLog) nextFault(model string) (f Fault) {
 			l.faults = slices.Delete(l.faults, i, i+1)
 		}
 	})
-	return f
+	return number, f
 }
 
-func (l *callLog) addFault(f Fault) {
-	f.Times = cmp.Or(f.Times, 1)
-	l.locked(func() { l.faults = append(l.faults, f) })
-}
-
-func (l *callLog) clearFaults() { l.locked(func() { l.faults = nil }) }
-
-func (l *callLog) stats() (out Stats) {
-	l.locked(func() { out = Stats{l.counts.Total, maps.Clone(l.counts.Models)} })
-	return out
+// end counts the end of a call.
+func (l *callLog) end(model string, cancelled bool) {
+	l.locked(func() {
+		l.count(model, func(c *Counts) {
+			c.InFlight--
+			if cancelled {
+				c.Cancelled++
+			}
+		})
+	})
 }

@@ -1,251 +1,133 @@
 package sim
 
 import (
-	"cmp"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 )
 
-// source is what the simulator finds in a request.
+// source is what the simulator finds in the messages of a request.
 type source struct {
-	zh    bool   // answers are in Chinese, otherwise in English
-	rules string // what the messages say outside of their documents
-	docs  []*document
-	// asked is the schema that a message quotes, nil for none.
-	asked    []byte
-	compared map[string][]entry // by the words that chose the list
-	work     int                // words that may still be compared
-	steps    int                // the same of values that are tried
-	// What has been read of texts. The same lines are read for many places.
-	words, names, orders func(string) []string
-	quantities           func(string) []quantity
-}
-
-// readSource finds the documents of the last turn, else those of earlier turns, else takes the last message itself. seen is
-// the text of the images, "" for none.
-func readSource(req chatRequest, seen string) *source {
-	system, user, earlier := req.turns()
-	s := &source{
-		compared: map[string][]entry{}, work: maxWork, steps: maxSteps,
-		words: memo(words), names: memo(names), quantities: memo(quantitiesIn), orders: memo(sentencesOf),
-	}
-	rules, given := enclosed(system)
-	said, texts := enclosed(user)
-	given = append(given, texts...)
-	if seen != "" {
-		given = append(given, enclosure{intro: said, text: seen})
-	}
-	if len(given) == 0 {
-		_, given = enclosed(earlier)
-	}
-	if len(given) == 0 {
-		said, given = delimited(user)
-	}
-	s.rules = rules + "\n" + said
-	var quoted string
-	if s.asked, quoted = quotedSchema(rules); s.asked == nil {
-		s.asked, quoted = quotedSchema(said)
-	}
-	if len(given) == 0 {
-		orders, rest := instructions(said, quoted)
-		given = []enclosure{unwrap(rest)}
-		s.rules = rules + "\n" + orders + "\n" + given[0].intro
-	}
-	given = first(maxDocuments, substantial(given))
-	for _, g := range given {
-		s.docs = append(s.docs, readDocument(g, maxLines/len(given)))
-	}
-	s.zh = isChinese(firstText(strings.Replace(rules, quoted, "", 1), s.rules, said, earlier, s.docs[0].text))
-	return s
-}
-
-// substantial leaves out what only sets something, such as a language; if there is nothing else, all remain.
-func substantial(given []enclosure) []enclosure {
-	out := slices.DeleteFunc(slices.Clone(given), func(e enclosure) bool {
-		return e.name != "" && len(e.text) <= 2*maxLabel && !strings.Contains(e.text, "\n") && wordCount(e.text) <= 3
-	})
-	if len(out) == 0 {
-		return given
-	}
-	return out
-}
-
-// turns returns the texts of the system messages, of the last turn's user messages, and of those before.
-func (r chatRequest) turns() (system, user, earlier string) {
-	for _, m := range r.Messages {
-		text := m.Content.text() + "\n"
-		switch m.Role {
-		case "system", "developer":
-			system += text
-		case "user":
-			user += text
-		case "assistant":
-			earlier, user = earlier+user, ""
-		}
-	}
-	if user == "" {
-		return system, earlier, ""
-	}
-	return system, user, earlier
+	zh     bool        // the answer is in Chinese, otherwise in English
+	rules  string      // what the messages say outside of their documents
+	schema []byte      // that the rules quote, nil for none
+	docs   []*document // at least one
+	steps  int         // values that may still be tried
 }
 
 const (
-	minGiven     = 5  // words of a text to work on; fewer are a remark
-	maxDocuments = 40 // bounds the comparisons
+	maxDocuments = 20
+	maxRead      = 64 << 10 // characters of a text
 )
 
-// enclosure is a text that a prompt encloses in lines of its own.
-type enclosure struct {
-	name  string
-	intro string // the line before it
-	text  string
+// readSource finds the documents of the last turn, else of an earlier one. Without documents, it takes what the last message says after the schema, without lines with markers. A message
+// after the one with the documents asks for another answer about them. seen are the texts of images.
+func readSource(messages []message, seen []string) *source {
+	s := &source{steps: maxSteps}
+	var given, earlier []enclosure
+	said, asked := "", false // asked: a message of the user has documents
+	for _, m := range messages {
+		rest, found := enclosed(clip(m.Content.text(), 4*maxRead))
+		switch {
+		case m.Role == "assistant":
+			earlier, given, asked = given, nil, false
+			continue
+		case m.Role != "user" || !asked:
+			given, asked = append(given, found...), m.Role == "user" && len(found) > 0
+		}
+		said = rest
+		s.rules += rest + "\n"
+	}
+	if len(given) == 0 {
+		given = earlier
+	}
+	for _, text := range seen {
+		given = append(given, enclosure{text: text})
+	}
+	s.schema = quotedSchema(s.rules)
+	if len(given) == 0 {
+		before, after, _ := strings.Cut(said, string(s.schema))
+		if strings.TrimSpace(after) == "" {
+			after = before
+		}
+		given = []enclosure{{text: markLine.ReplaceAllString(after, "")}}
+	}
+	// What only sets something, such as a language, and outputs of earlier steps are left out if there is something else.
+	some := slices.DeleteFunc(slices.Clone(given), func(e enclosure) bool {
+		return len(words(e.text)) < 4 && !strings.Contains(e.text, "\n") || json.Valid([]byte(e.text))
+	})
+	if len(some) == 0 {
+		some = given
+	}
+	for _, e := range first(maxDocuments, some) {
+		s.docs = append(s.docs, readDocument(e))
+	}
+	s.zh = isChinese(strings.Replace(s.rules, string(s.schema), "", 1) + s.docs[0].text)
+	return s
 }
 
-var (
-	opening   = regexp.MustCompile(`(?m)^[ \t]*<document\b([^>\n]*)>[ \t]*\n`)
-	closing   = regexp.MustCompile(`(?m)^[ \t]*</document\b([^>\n]*)>[ \t]*$`)
-	attribute = regexp.MustCompile(`\b(name|id)="([^"\n]*)"`)
-)
+// enclosure is a text between document lines, with the line before it.
+type enclosure struct{ name, intro, text string }
+
+var opening = regexp.MustCompile(`(?m)^[ \t]*<document name="([^"\n]*)" id="([^"\n]*)">[ \t]*\n`)
 
 // enclosed cuts the documents out of a text. Only a closing line with the id of the opening line ends a document.
 func enclosed(text string) (rest string, found []enclosure) {
-	ends := map[string][][]int{}
-	for _, m := range closing.FindAllStringSubmatchIndex(text, -1) {
-		_, id := nameAndID(text[m[2]:m[3]])
-		ends[id] = append(ends[id], m[:2])
-	}
-	var outside strings.Builder
-	at := 0
-	for _, m := range opening.FindAllStringSubmatchIndex(text, -1) {
-		name, id := nameAndID(text[m[2]:m[3]])
-		i, _ := slices.BinarySearchFunc(ends[id], m[1], func(end []int, from int) int { return end[0] - from })
-		if m[0] < at || i == len(ends[id]) {
-			continue
+	for {
+		m := opening.FindStringSubmatchIndex(text)
+		if m == nil {
+			return rest + text, found
 		}
-		end := ends[id][i]
-		intro := text[at:m[0]]
-		outside.WriteString(intro + "\n")
-		found = append(found, enclosure{name, lastLine(intro), strings.TrimSpace(text[m[1]:end[0]])})
-		at = end[1]
+		before, id := text[:m[0]], text[m[4]:m[5]]
+		body, after, ok := strings.Cut(text[m[1]:], `</document id="`+id+`">`)
+		if !ok || len(found) == 10*maxDocuments {
+			return rest + text, found
+		}
+		intro := strings.TrimSpace(before)
+		intro = strings.TrimSpace(intro[strings.LastIndexByte(intro, '\n')+1:])
+		found = append(found, enclosure{text[m[2]:m[3]], intro, strings.TrimSpace(body)})
+		rest, text = rest+before, after
 	}
-	outside.WriteString(text[at:])
-	return outside.String(), found
 }
 
-func nameAndID(attributes string) (name, id string) {
-	for _, m := range attribute.FindAllStringSubmatch(attributes, -1) {
-		if m[1] == "name" {
-			name = m[2]
-		} else {
-			id = m[2]
+// quotedSchema returns the first JSON object with a keyword of JSON Schema in a text, nil for none.
+func quotedSchema(text string) []byte {
+	for range 50 {
+		i := strings.IndexByte(text, '{')
+		if i < 0 {
+			break
 		}
-	}
-	return name, id
-}
-
-var (
-	tagLine   = regexp.MustCompile(`^<([\pL_][\pL\pM\pN_-]*)[^<>]*>$`)
-	fenceLine = regexp.MustCompile("^(`{3,}|\"{3}|~{3,}|-{3,}|={3,})[\\pL\\pN]*$")
-)
-
-// delimited cuts out what stands between tags or fences on lines of their own, but not a schema.
-func delimited(text string) (rest string, found []enclosure) {
-	lines := strings.Split(text, "\n")
-	at := map[string][]int{}
-	for i, l := range lines {
-		l = strings.TrimSpace(l)
-		at[l] = append(at[l], i)
-	}
-	var outside []string
-	intro := ""
-	for i := 0; i < len(lines); i++ {
-		l, name, end := strings.TrimSpace(lines[i]), "", ""
-		if m := tagLine.FindStringSubmatch(l); m != nil {
-			name, end = m[1], "</"+m[1]+">"
-		} else if m := fenceLine.FindStringSubmatch(l); m != nil {
-			end = m[1]
+		text = text[i:]
+		var raw json.RawMessage
+		var o map[string]json.RawMessage
+		_ = json.NewDecoder(strings.NewReader(text)).Decode(&raw) // nothing is read if it is not valid
+		_ = json.Unmarshal(raw, &o)
+		for _, keyword := range []string{"$schema", "$ref", "$defs", "properties", "additionalProperties", "anyOf", "oneOf", "allOf"} {
+			if o[keyword] != nil {
+				return raw
+			}
 		}
-		k, _ := slices.BinarySearch(at[end], i+1)
-		if end == "" || k == len(at[end]) {
-			outside, intro = append(outside, lines[i]), cmp.Or(l, intro)
-			continue
+		if string(o["type"]) == `"object"` {
+			return raw
 		}
-		body := strings.TrimSpace(strings.Join(lines[i+1:at[end][k]], "\n"))
-		if body == "" || isSchema([]byte(body)) {
-			outside = append(outside, lines[i])
-			continue
-		}
-		found = append(found, enclosure{name, intro, body})
-		i = at[end][k]
+		text = text[max(len(raw), 1):]
 	}
-	return strings.Join(outside, "\n"), found
+	return nil
 }
-
-// instructions cuts a message without documents behind its schema or its last marker; if nothing follows, before the first.
-func instructions(said, schema string) (orders, rest string) {
-	begin, end := len(said), 0
-	if i := strings.Index(said, schema); schema != "" && i >= 0 {
-		begin, end = i, i+len(schema)
-	} else {
-		schema = ""
-	}
-	for _, marks := range [][][]int{stageMark.FindAllStringIndex(said, -1), itemMark.FindAllStringIndex(said, -1)} {
-		if len(marks) > 0 {
-			begin, end = min(begin, marks[0][0]), max(end, marks[len(marks)-1][1])
-		}
-	}
-	if end == 0 {
-		return "", said
-	}
-	if schema == "" { // the paragraph of the marker
-		if i := strings.Index(said[end:], "\n\n"); i >= 0 {
-			end += i
-		} else {
-			end = len(said)
-		}
-	}
-	if len(words(clip(said[end:], maxAbout))) >= minGiven {
-		return said[:end], said[end:]
-	}
-	return said[begin:], said[:begin]
-}
-
-// unwrap takes a whole message as the text that is given, without its first line if that announces the text.
-func unwrap(text string) enclosure {
-	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	announces := strings.HasSuffix(strings.TrimSpace(first), ":") || strings.HasSuffix(strings.TrimSpace(first), "：")
-	if announces && wordCount(first) > 1 && len(first) < longLine && strings.TrimSpace(rest) != "" {
-		return enclosure{intro: first, text: strings.TrimSpace(rest)}
-	}
-	return enclosure{text: strings.TrimSpace(text)}
-}
-
-func lastLine(text string) string {
-	text = strings.TrimSpace(text)
-	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
-}
-
-// firstText returns the first text with a letter.
-func firstText(texts ...string) string {
-	i := slices.IndexFunc(texts, func(s string) bool { return strings.ContainsFunc(s, unicode.IsLetter) })
-	return texts[max(i, 0)]
-}
-
-var latinWord = regexp.MustCompile(`\p{Latin}+`)
 
 // isChinese reports whether a text is mostly in Chinese. Prompts in any language name things in Latin letters.
 func isChinese(text string) bool {
-	text = clip(text, maxRead)
-	han, kana := 0, 0
-	for _, r := range text {
+	han, others, latin := 0, 0, false
+	for _, r := range clip(text, maxRead) {
 		switch {
 		case unicode.Is(unicode.Han, r):
 			han++
-		case unicode.In(r, unicode.Hiragana, unicode.Katakana, unicode.Hangul):
-			kana++
+		case unicode.In(r, unicode.Hiragana, unicode.Katakana, unicode.Hangul), unicode.IsLetter(r) && !latin:
+			others++
 		}
+		latin = unicode.IsLetter(r) && r < 0x3000
 	}
-	return han > kana*2 && han > len(latinWord.FindAllString(text, -1))
+	return han > others
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"strings"
+	"slices"
 	"time"
 
 	"berth/internal/pause"
@@ -14,93 +14,64 @@ import (
 
 // reply is one answer on its way to the caller.
 type reply struct {
-	head                 map[string]any // fields of every chunk
-	fault                string         // its kind
-	stream, includeUsage bool
-	thoughts, tokens     []string // reasoning and content
-	finish               string
-	usage                map[string]any
-	// ending is called before the last piece: a caller that has all of it may call again before its connection is done.
-	ending func()
+	head         map[string]any // fields of every chunk
+	fault        string         // its kind
+	includeUsage bool
+	tokens       []string
+	finish       string
+	usage        map[string]int
 }
 
-func newReply(number int, req chatRequest, ans answer, fault Fault) *reply {
+func newReply(number int, req chatRequest, answer string, fault Fault) *reply {
 	rep := &reply{
 		head: map[string]any{
 			"id": fmt.Sprintf("chatcmpl-sim-%d", number), "created": time.Now().Unix(), "model": req.Model,
-			"system_fingerprint": fingerprint,
+			"system_fingerprint": fingerprint, "object": "chat.completion.chunk",
 		},
-		stream: req.Stream, includeUsage: req.StreamOptions.IncludeUsage, fault: fault.Kind, finish: "stop",
-		tokens: splitTokens(ans.text),
+		includeUsage: req.StreamOptions.IncludeUsage, fault: fault.Kind, finish: "stop", tokens: splitTokens(answer),
 	}
-	if strings.Contains(req.Model, "reasoner") || strings.Contains(req.Model, "thinking") {
-		rep.thoughts = splitTokens(ans.reasoning)
+	after := fault.After
+	if after <= 0 && fault.Kind != FaultStall || fault.Kind == FaultBadJSON {
+		after = len(rep.tokens) / 2
 	}
-	switch half := len(rep.tokens) / 2; {
-	case fault.Kind == FaultBadJSON, (fault.Kind == FaultCut || fault.Kind == FaultLength) && fault.After <= 0:
-		rep.tokens = rep.tokens[:half]
-	case fault.Kind == FaultCut, fault.Kind == FaultStall, fault.Kind == FaultLength:
-		rep.tokens = rep.tokens[:min(max(fault.After, 0), len(rep.tokens))]
+	if slices.Contains([]string{FaultCut, FaultStall, FaultLength, FaultBadJSON}, fault.Kind) {
+		rep.tokens = first(max(after, 0), rep.tokens)
 	}
-	if fault.Kind == FaultLength {
+	if limit := max(req.MaxTokens, req.MaxCompletionTokens); limit > 0 && len(rep.tokens) > limit || fault.Kind == FaultLength {
 		rep.finish = "length"
+		if limit > 0 {
+			rep.tokens = first(limit, rep.tokens)
+		}
 	}
-	limit := max(req.MaxTokens, req.MaxCompletionTokens)
-	if limit > 0 && len(rep.thoughts)+len(rep.tokens) > limit {
-		rep.finish = "length"
-		rep.thoughts = rep.thoughts[:min(len(rep.thoughts), limit)]
-		rep.tokens = rep.tokens[:limit-len(rep.thoughts)]
-	}
-	prompt := req.tokens()
-	completion := len(rep.thoughts) + len(rep.tokens)
-	rep.usage = map[string]any{
-		"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
-		"completion_tokens_details": map[string]int{"reasoning_tokens": len(rep.thoughts)},
-	}
+	prompt, completion := req.tokens(), len(rep.tokens)
+	rep.usage = map[string]int{"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 	return rep
 }
 
-// send writes the answer at its pace. It returns false if the caller left before its end, and panics with
-// http.ErrAbortHandler to cut the connection.
-func (rep *reply) send(w http.ResponseWriter, p *pacer) bool {
+// send writes the answer at its pace. It returns false if the caller left before its end, and panics with http.ErrAbortHandler to cut the
+// connection. It calls ending before the last piece: a caller that has all of it may call again before its connection is done.
+func (rep *reply) send(w http.ResponseWriter, p *pacer, ending func()) bool {
 	p.start = time.Now()
-	if rep.stream {
-		return rep.sendStream(w, p)
-	}
-	return rep.sendWhole(w, p)
-}
-
-// breakOff reports whether the answer breaks off here. It then cuts the connection or waits until the caller leaves.
-func (rep *reply) breakOff(w http.ResponseWriter, p *pacer) bool {
-	if rep.fault != FaultCut && rep.fault != FaultStall {
-		return false
-	}
-	_ = http.NewResponseController(w).Flush() // fails only if the caller has left
-	if rep.fault == FaultCut {
-		panic(http.ErrAbortHandler)
-	}
-	<-p.ctx.Done()
-	return true
-}
-
-func (rep *reply) sendStream(w http.ResponseWriter, p *pacer) bool {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
-	rep.head["object"] = "chat.completion.chunk"
 	ok := rep.sendDelta(w, map[string]any{"role": "assistant", "content": ""}, nil)
-	for _, text := range rep.thoughts {
-		ok = ok && p.next() && rep.sendDelta(w, map[string]any{"reasoning_content": text}, nil)
-	}
 	for _, text := range rep.tokens {
 		ok = ok && p.next() && rep.sendDelta(w, map[string]any{"content": text}, nil)
 	}
-	ok = ok && !rep.breakOff(w, p) && rep.sendDelta(w, map[string]any{}, rep.finish)
+	switch rep.fault {
+	case FaultCut:
+		panic(http.ErrAbortHandler)
+	case FaultStall:
+		<-p.ctx.Done()
+		return false
+	}
+	ok = ok && rep.sendDelta(w, map[string]any{}, rep.finish)
 	if ok && rep.includeUsage {
 		rep.head["choices"], rep.head["usage"] = []any{}, rep.usage
 		ok = sendEvent(w, rep.head)
 	}
 	if ok {
-		rep.ending()
+		ending()
 	}
 	return ok && sendData(w, []byte("[DONE]"))
 }
@@ -108,31 +79,6 @@ func (rep *reply) sendStream(w http.ResponseWriter, p *pacer) bool {
 func (rep *reply) sendDelta(w http.ResponseWriter, delta map[string]any, finish any) bool {
 	rep.head["choices"] = []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}}
 	return sendEvent(w, rep.head)
-}
-
-// sendWhole answers in one piece, after the time that its tokens take. Stall and cut break it off in the middle.
-func (rep *reply) sendWhole(w http.ResponseWriter, p *pacer) bool {
-	for range len(rep.thoughts) + len(rep.tokens) {
-		if !p.next() {
-			return false
-		}
-	}
-	message := map[string]any{"role": "assistant", "content": strings.Join(rep.tokens, "")}
-	if len(rep.thoughts) > 0 {
-		message["reasoning_content"] = strings.Join(rep.thoughts, "")
-	}
-	rep.head["object"] = "chat.completion"
-	rep.head["choices"] = []any{map[string]any{"index": 0, "message": message, "finish_reason": rep.finish}}
-	rep.head["usage"] = rep.usage
-	b, _ := json.Marshal(rep.head) // strings and numbers always marshal
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b[:len(b)/2]) // fails only if the caller has left
-	if rep.breakOff(w, p) {
-		return false
-	}
-	rep.ending()
-	_, _ = w.Write(b[len(b)/2:])
-	return p.ctx.Err() == nil
 }
 
 func sendEvent(w http.ResponseWriter, v any) bool {

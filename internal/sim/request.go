@@ -3,10 +3,7 @@ package sim
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -20,12 +17,6 @@ type chatRequest struct {
 	} `json:"stream_options"`
 	MaxTokens           int `json:"max_tokens"`
 	MaxCompletionTokens int `json:"max_completion_tokens"`
-	ResponseFormat      struct {
-		Type       string `json:"type"`
-		JSONSchema struct {
-			Schema json.RawMessage `json:"schema"`
-		} `json:"json_schema"`
-	} `json:"response_format"`
 }
 
 type message struct {
@@ -37,33 +28,19 @@ type message struct {
 type content []contentPart
 
 type contentPart struct {
-	Type     string `json:"type"` // typeText or typeImage
 	Text     string `json:"text"`
 	ImageURL struct {
 		URL string `json:"url"`
 	} `json:"image_url"`
 }
 
-const (
-	typeText  = "text"
-	typeImage = "image_url"
-)
-
 func (c *content) UnmarshalJSON(b []byte) error {
 	var text string
 	if json.Unmarshal(b, &text) == nil {
-		*c = content{{Type: typeText, Text: text}}
+		*c = content{{Text: text}}
 		return nil
 	}
-	if err := json.Unmarshal(b, (*[]contentPart)(c)); err != nil {
-		return fmt.Errorf("content: %w", err)
-	}
-	for _, p := range *c {
-		if p.Type != typeText && p.Type != typeImage {
-			return fmt.Errorf("unsupported content part %q", p.Type)
-		}
-	}
-	return nil
+	return json.Unmarshal(b, (*[]contentPart)(c))
 }
 
 func (c content) text() (text string) {
@@ -77,7 +54,7 @@ func (c content) text() (text string) {
 func (r chatRequest) images() (urls []string) {
 	for _, m := range r.Messages {
 		for _, p := range m.Content {
-			if p.Type == typeImage {
+			if p.ImageURL.URL != "" {
 				urls = append(urls, p.ImageURL.URL)
 			}
 		}
@@ -85,38 +62,22 @@ func (r chatRequest) images() (urls []string) {
 	return urls
 }
 
-// asks reports whether there is a message of the user.
-func (r chatRequest) asks() bool {
-	return slices.ContainsFunc(r.Messages, func(m message) bool { return m.Role == "user" })
-}
-
 // tokens returns about as many tokens as providers count.
-func (r chatRequest) tokens() (n int) {
+func (r chatRequest) tokens() int {
 	const perMessage, perImage = 4, 765
+	n := perMessage*len(r.Messages) + perImage*len(r.images())
 	for _, m := range r.Messages {
-		n += perMessage
-		for _, p := range m.Content {
-			n += len(splitTokens(p.Text))
-			if p.Type == typeImage {
-				n += perImage
-			}
-		}
+		n += len(splitTokens(m.Content.text()))
 	}
 	return n
 }
 
-// decodeImage reads a data URL with a PNG or JPEG.
+// decodeImage reads a data URL.
 func decodeImage(url string) ([]byte, error) {
-	head, body, ok := strings.Cut(url, ",")
-	if !ok || !strings.HasPrefix(head, "data:") || !strings.HasSuffix(head, ";base64") {
-		return nil, errors.New("must be a base64 data URL, such as data:image/png;base64,…")
-	}
+	head, body, _ := strings.Cut(url, ",")
 	img, err := base64.StdEncoding.DecodeString(body)
-	if err != nil {
-		return nil, fmt.Errorf("invalid base64: %w", err)
-	}
-	if kind := http.DetectContentType(img); kind != "image/png" && kind != "image/jpeg" {
-		return nil, fmt.Errorf("must be PNG or JPEG, not %s", kind)
+	if err != nil || !strings.HasPrefix(head, "data:image/") || !strings.HasSuffix(head, ";base64") {
+		return nil, failure(http.StatusBadRequest, "image_url: must be a base64 data URL, such as data:image/png;base64,…")
 	}
 	return img, nil
 }

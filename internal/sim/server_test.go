@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -16,7 +15,6 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/shared"
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/ocr"
@@ -80,9 +78,9 @@ func question(model, text string) openai.ChatCompletionNewParams {
 const sentence = "We look for an engineer who knows Go, Redis and Kubernetes, and who likes quiet nights and clear words."
 
 type streamed struct {
-	content, reasoning, finish, fingerprint string
-	chunks                                  int
-	usage                                   openai.CompletionUsage
+	content, finish, fingerprint string
+	chunks                       int
+	usage                        openai.CompletionUsage
 }
 
 func (s *server) stream(ctx context.Context, p openai.ChatCompletionNewParams, opts ...option.RequestOption) (streamed, error) {
@@ -101,146 +99,75 @@ func (s *server) stream(ctx context.Context, p openai.ChatCompletionNewParams, o
 			if ch.FinishReason != "" {
 				out.finish = ch.FinishReason
 			}
-			var extra struct {
-				Reasoning string `json:"reasoning_content"`
-			}
-			if err := json.Unmarshal([]byte(ch.Delta.RawJSON()), &extra); err != nil {
-				return out, err
-			}
-			out.reasoning += extra.Reasoning
 		}
 	}
 	return out, st.Err()
 }
 
-func TestCompletion_NotStreamed_IsCompleteAndMarked(t *testing.T) {
+func TestCompletion_Streamed_IsPacedCompleteAndMarked(t *testing.T) {
 	t.Parallel()
-	s := start(t, sim.Options{})
-	var raw *http.Response
-	res, err := s.client.Chat.Completions.New(t.Context(), question("some-model", sentence), option.WithResponseInto(&raw))
-	require.NoError(t, err)
-	require.Equal(t, "true", raw.Header.Get("X-Berth-Simulated"))
-	require.Equal(t, "berth-simulator", res.SystemFingerprint) //nolint:staticcheck // marks simulated answers
-	require.Equal(t, "some-model", res.Model)
-	require.Equal(t, "stop", res.Choices[0].FinishReason)
-	require.Contains(t, res.Choices[0].Message.Content, "Go, Redis, Kubernetes")
-	require.Contains(t, res.Choices[0].Message.Content, "Simulated answer")
-	require.Positive(t, res.Usage.PromptTokens)
-	require.Equal(t, res.Usage.TotalTokens, res.Usage.PromptTokens+res.Usage.CompletionTokens)
-	require.Equal(t, sim.Counts{Calls: 1, PeakInFlight: 1}, s.await(t, func(st sim.Stats) bool { return st.Total.InFlight == 0 }).Models["some-model"])
-}
-
-func TestCompletion_Streamed_EqualsTheWholeAnswer(t *testing.T) {
-	t.Parallel()
-	s := start(t, sim.Options{})
-	p := question("deepseek-chat", sentence)
-	whole, err := s.client.Chat.Completions.New(t.Context(), p)
-	require.NoError(t, err)
+	s := start(t, sim.Options{TokensPerSecond: 500, FirstTokenDelay: 20 * time.Millisecond})
+	p := question("some-model", sentence)
 	p.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: param.NewOpt(true)}
-	got, err := s.stream(t.Context(), p)
+	var raw *http.Response
+	begin := time.Now()
+	whole, err := s.stream(t.Context(), p, option.WithResponseInto(&raw))
 	require.NoError(t, err)
-	require.Equal(t, whole.Choices[0].Message.Content, got.content)
-	require.Equal(t, "stop", got.finish)
-	require.Equal(t, "berth-simulator", got.fingerprint)
-	require.Empty(t, got.reasoning)
-	require.Greater(t, got.chunks, 20)
-	require.Equal(t, whole.Usage.TotalTokens, got.usage.TotalTokens)
+	require.GreaterOrEqual(t, time.Since(begin), 20*time.Millisecond+time.Duration(whole.chunks-2)*2*time.Millisecond)
+	require.Equal(t, "true", raw.Header.Get("X-Berth-Simulated"))
+	require.Equal(t, "berth-simulator", whole.fingerprint)
+	require.Equal(t, "stop", whole.finish)
+	require.Contains(t, whole.content, sentence)
+	require.Len(t, simulated.FindAllString(whole.content, -1), 1)
+	require.Positive(t, whole.usage.PromptTokens)
+	require.EqualValues(t, whole.chunks-2, whole.usage.CompletionTokens)
+	require.Equal(t, whole.usage.TotalTokens, whole.usage.PromptTokens+whole.usage.CompletionTokens)
+	require.Equal(t, sim.Counts{Calls: 1, PeakInFlight: 1}, s.await(t, func(st sim.Stats) bool { return st.Total.InFlight == 0 }).Models["some-model"])
 
 	p.StreamOptions = openai.ChatCompletionStreamOptionsParam{}
-	got, err = s.stream(t.Context(), p)
-	require.NoError(t, err)
-	require.Zero(t, got.usage.TotalTokens, "usage is sent on request")
-
 	p.MaxTokens = param.NewOpt[int64](7)
-	got, err = s.stream(t.Context(), p)
-	require.NoError(t, err)
-	require.Equal(t, "length", got.finish)
-	require.True(t, strings.HasPrefix(whole.Choices[0].Message.Content, got.content))
-}
-
-func TestReasoningModel_Stream_SendsReasoningFirst(t *testing.T) {
-	t.Parallel()
-	s := start(t, sim.Options{})
-	p := question("deepseek-reasoner", "Skipper\n\nRequirements\n- Go\n- Rust")
-	p.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: param.NewOpt(true)}
 	got, err := s.stream(t.Context(), p)
 	require.NoError(t, err)
-	require.Equal(t, "Texts: 1, lines: 3, of these in lists: 2.", got.reasoning)
-	require.NotContains(t, got.content, got.reasoning)
-	require.Positive(t, got.usage.CompletionTokensDetails.ReasoningTokens)
-}
-
-func TestJSON_ObjectOrSchema_AnswerFits(t *testing.T) {
-	t.Parallel()
-	s := start(t, sim.Options{})
-	p := question("deepseek-chat", sentence)
-	p.ResponseFormat.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
-	res, err := s.client.Chat.Completions.New(t.Context(), p)
-	require.NoError(t, err)
-	var free map[string]any
-	require.NoError(t, json.Unmarshal([]byte(res.Choices[0].Message.Content), &free))
-	require.Equal(t, []any{"Go", "Redis", "Kubernetes"}, free["names"])
-	require.Contains(t, free["answer"], "Simulated answer")
-
-	withSchema := func(schema map[string]any) (*openai.ChatCompletion, error) {
-		p.ResponseFormat = openai.ChatCompletionNewParamsResponseFormatUnion{
-			OfJSONSchema: &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "x", Schema: schema}},
-		}
-		return s.client.Chat.Completions.New(t.Context(), p)
-	}
-	res, err = withSchema(map[string]any{
-		"type": "object", "additionalProperties": false, "required": []string{"skills", "level", "count", "who"},
-		"properties": map[string]any{
-			"skills": map[string]any{"type": "array", "items": map[string]any{"type": "string"}},
-			"level":  map[string]any{"enum": []string{"junior", "senior"}},
-			"count":  map[string]any{"type": "integer"},
-			"who":    map[string]any{"$ref": "#/$defs/who"},
-		},
-		"$defs": map[string]any{"who": map[string]any{"type": "object", "required": []string{"name"}, "properties": map[string]any{"nick": map[string]any{"type": []string{"string", "null"}}, "name": map[string]any{"type": "string"}}}},
-	})
-	require.NoError(t, err)
-	require.JSONEq(t, `{"skills":["Go","Redis","Kubernetes"],"level":"junior","count":1,"who":{"name":"We look for an engineer who knows Go, Redis and Kubernetes, and who likes quiet nights and clear words.","nick":null}}`,
-		res.Choices[0].Message.Content)
-
-	for name, schema := range map[string]map[string]any{
-		"object": {"type": "string"},
-		"schema": {"type": "object", "properties": map[string]any{"a": map[string]any{"$ref": "file:///etc/passwd"}}},
-	} {
-		_, err = withSchema(schema)
-		require.Contains(t, requireStatus(t, err, http.StatusBadRequest).Message, name)
-	}
+	require.Zero(t, got.usage.TotalTokens, "usage is sent on request")
+	require.Equal(t, "length", got.finish)
+	require.Equal(t, 7+2, got.chunks)
+	require.True(t, strings.HasPrefix(whole.content, got.content))
 }
 
 func TestImage_DataURL_IsReadByOCR(t *testing.T) {
 	t.Parallel()
-	seen := make(chan []byte, 1)
+	seen := make(chan []byte, 10)
+	read := make(chan string, 10)
 	s := start(t, sim.Options{OCR: func(_ context.Context, img []byte) (string, error) {
 		seen <- img
-		return "Deck Hand\nNorwegian", nil
+		return <-read, nil
 	}})
-	png := append([]byte("\x89PNG\r\n\x1a\n"), make([]byte, 32)...)
-	ask := func(url string) (*openai.ChatCompletion, error) {
+	ask := func(text, system, url string) (streamed, error) {
+		read <- text
 		p := question("glm-4.1v-thinking-flash", "")
 		p.Messages = []openai.ChatCompletionMessageParamUnion{
-			openai.SystemMessage("Transcribe images."),
+			openai.SystemMessage(system),
 			openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
 				openai.TextContentPart("Transcribe."),
 				openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: url}),
 			}),
 		}
-		return s.client.Chat.Completions.New(t.Context(), p)
+		return s.stream(t.Context(), p)
 	}
-	res, err := ask("data:image/png;base64," + base64.StdEncoding.EncodeToString(png))
+	png := "data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte("\x89PNG"))
+	res, err := ask("Deck Hand\nNorwegian", "Transcribe images.", png)
 	require.NoError(t, err)
-	require.Equal(t, png, <-seen)
-	require.True(t, strings.HasPrefix(res.Choices[0].Message.Content, "Deck Hand\nNorwegian\n"))
-	require.Contains(t, res.Choices[0].Message.Content, "Simulated answer")
-
-	for _, url := range []string{
-		"https://example.org/a.png", "data:image/png;base64,%%%", "data:image/png,abc", "",
-		"data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte("GIF89a and so on")),
-	} {
-		_, err := ask(url)
+	require.Equal(t, "\x89PNG", string(<-seen))
+	require.True(t, strings.HasPrefix(res.content, "Deck Hand\nNorwegian\n"))
+	require.Regexp(t, simulated, res.content)
+	res, err = ask(" \n", "Transcribe images.", png)
+	require.NoError(t, err)
+	require.Equal(t, "[no text]", res.content)
+	res, err = ask("Invoice 17\n\nItems\n• Two lamps\n• One chair", `Read the invoice: {"type":"object","required":["items"],"properties":{"items":{"type":"array","items":{"type":"string"}}}}`, png)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"items":["Two lamps","One chair"]}`, res.content)
+	for _, url := range []string{"https://example.org/a.png", "data:image/png;base64,%%%", "data:image/png,abc", "data:text/plain;base64,YQ=="} {
+		_, err := ask("", "", url)
 		requireStatus(t, err, http.StatusBadRequest)
 	}
 }
@@ -248,24 +175,12 @@ func TestImage_DataURL_IsReadByOCR(t *testing.T) {
 func TestImage_TesseractMissing_ErrorNamesThePackages(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{OCR: ocr.Tesseract("no-such-tesseract", time.Second, 1)})
-	_, err := s.client.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
-		Model: "m", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
-			openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{
-				URL: "data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n")),
-			}),
-		})},
-	})
+	p := question("m", "")
+	p.Messages = []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
+		openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:image/png;base64,YQ=="}),
+	})}
+	_, err := s.stream(t.Context(), p)
 	require.Contains(t, requireStatus(t, err, http.StatusServiceUnavailable).Message, "apt-get install tesseract-ocr")
-}
-
-func TestImage_WithoutText_AnswersAsThePromptAsks(t *testing.T) {
-	t.Parallel()
-	h := sim.ModelServer(sim.Options{OCR: func(context.Context, []byte) (string, error) { return " \n", nil }})
-	body := `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` +
-		base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n")) + `"}}]}]}`
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/chat/completions", strings.NewReader(body)))
-	require.Contains(t, w.Body.String(), `"content":"[no text]"`)
 }
 
 func TestBadRequest_EachKind_ReturnsAProtocolError(t *testing.T) {
@@ -277,13 +192,11 @@ func TestBadRequest_EachKind_ReturnsAProtocolError(t *testing.T) {
 	}{
 		{http.MethodPost, "/v1/chat/completions", `{`, 400},
 		{http.MethodPost, "/v1/chat/completions", `[]`, 400},
-		{http.MethodPost, "/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, 400},
-		{http.MethodPost, "/v1/chat/completions", `{"model":"m","messages":[]}`, 400},
-		{http.MethodPost, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":7}]}`, 400},
-		{http.MethodPost, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":[{"type":"sound"}]}]}`, 400},
-		{http.MethodPost, "/v1/embeddings", `{}`, 404},
+		{http.MethodPost, "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"x"}]}`, 400},
+		{http.MethodPost, "/v1/chat/completions", `{"stream":true,"model":"m","messages":[]}`, 400},
+		{http.MethodPost, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"x"}]}`, 400},
+		{http.MethodPost, "/v1/chat/completions", `{"stream":true,"model":"m","messages":[{"role":"user","content":7}]}`, 400},
 		{http.MethodPost, "/sim/faults", `{"kind":"flood"}`, 400},
-		{http.MethodGet, "/sim/faults", ``, 404},
 		{http.MethodPost, "/sim/faults", `{"kind":"429","colour":"red"}`, 400},
 	} {
 		var res struct {
@@ -295,15 +208,6 @@ func TestBadRequest_EachKind_ReturnsAProtocolError(t *testing.T) {
 		require.Equal(t, "true", header.Get("X-Berth-Simulated"))
 	}
 	require.Zero(t, s.stats(t).Total.InFlight)
-}
-
-func TestRequest_TooLarge_Returns413(t *testing.T) {
-	t.Parallel()
-	h := sim.ModelServer(sim.Options{})
-	w := httptest.NewRecorder()
-	body := io.MultiReader(strings.NewReader(`{"model":"m","x":"`), bytes.NewReader(bytes.Repeat([]byte("x"), 49<<20)))
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", body))
-	require.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
 }
 
 func requireStatus(t *testing.T, err error, status int) *openai.Error {
