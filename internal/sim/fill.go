@@ -101,7 +101,7 @@ func (f *filler) encode(v any) string {
 	}
 }
 
-// ordered returns the names of an object in the order in which the schema has them: where they stand closest to one another.
+// ordered returns the names of an object in the order in which the schema has them: where it has them closest to one another.
 func (f *filler) ordered(object map[string]any) (out []string) {
 	const mark = `"properties":`
 	names := slices.Sorted(maps.Keys(object))

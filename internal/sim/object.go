@@ -145,7 +145,7 @@ func (f *filler) array(all schemas, at place) (options []any) {
 		entries = f.entriesFor(all, at)
 	}
 	out, seen := []any{}, map[string]bool{}
-	for n := 0; n < max(min(len(entries), most), min(least, maxPadded)); n++ {
+	for n := range max(min(len(entries), most), min(least, maxPadded)) {
 		tried := []entry{{Text: fmt.Sprintf("%d. %s", n+1, f.title(at))}} // unlike the others
 		if n < len(entries) {
 			tried = append([]entry{entries[n]}, tried[:min(1, max(least-n, 0))]...)
@@ -153,7 +153,7 @@ func (f *filler) array(all schemas, at place) (options []any) {
 		for _, e := range tried {
 			path := at.path + "/" + strconv.Itoa(n)
 			v, ok := f.value(itemSchemas(all, len(out)), place{path: path, name: at.name, depth: at.depth + 1, entry: &e})
-			if ok && !(unique && seen[marshal(v)]) {
+			if ok && (!unique || !seen[marshal(v)]) {
 				seen[marshal(v)] = true
 				out = append(out, v)
 				break

@@ -102,7 +102,7 @@ func quotedSchema(text string) []byte {
 		text = text[i:]
 		var raw json.RawMessage
 		var o map[string]json.RawMessage
-		_ = json.NewDecoder(strings.NewReader(text)).Decode(&raw) // nothing is read if it is no JSON
+		_ = json.NewDecoder(strings.NewReader(text)).Decode(&raw) // nothing is read if it is not valid
 		_ = json.Unmarshal(raw, &o)
 		for _, keyword := range []string{"$schema", "$ref", "$defs", "properties", "additionalProperties", "anyOf", "oneOf", "allOf"} {
 			if o[keyword] != nil {
