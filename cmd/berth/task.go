@@ -33,6 +33,7 @@ type taskSubmit struct {
 	agent.Server `embed:""`
 	From         string         `help:"Submit the input of this task again, as a new task. Other flags replace parts of it." placeholder:"ID"`
 	Template     berth.Template `help:"Use this template; 'berth template list --server' lists them."`
+	Version      string         `help:"Use this version of the template, active or not; for operators." name:"template-version" placeholder:"HASH"`
 	Locale       berth.Locale   `help:"Answer in this language. Default: the first of the template."`
 	Service      string         `help:"Account the task to this service. Default: cli."`
 	Title        string         `help:"Give the task this title in lists. Default: the name of a file, or the first words of a text."`
@@ -48,7 +49,7 @@ func (c *taskSubmit) Run(ctx context.Context, api *client.Client) error {
 		return err
 	}
 	if len(c.Var) > 0 {
-		t, err := templateOf(ctx, api, sub.Template)
+		t, err := templateOf(ctx, api, sub.Template, sub.TemplateVersion)
 		if err != nil {
 			return err
 		}
@@ -91,12 +92,22 @@ func (c *taskSubmit) submission(ctx context.Context, api *client.Client) (sub cl
 	}
 	return client.Submission{
 		TaskID: c.ID, Title: sub.Title, Variables: variables, ServiceID: cmp.Or(c.Service, sub.ServiceID, "cli"),
-		Template: cmp.Or(c.Template, sub.Template), Locale: cmp.Or(c.Locale, sub.Locale),
+		Template: cmp.Or(c.Template, sub.Template), TemplateVersion: c.Version, Locale: cmp.Or(c.Locale, sub.Locale),
 	}, key, nil
 }
 
-// templateOf returns a template of the server.
-func templateOf(ctx context.Context, api *client.Client, name berth.Template) (client.Template, error) {
+// templateOf returns a template of the server, in that version if one is given.
+func templateOf(ctx context.Context, api *client.Client, name berth.Template, version string) (client.Template, error) {
+	if version != "" {
+		v, err := api.TemplateVersion(ctx, name, version)
+		if err == nil && v.Template == nil {
+			err = fmt.Errorf("this release cannot read version %s of template %s: %s", version, name, strings.Join(v.Warnings, "; "))
+		}
+		if err != nil {
+			return client.Template{}, err
+		}
+		return *v.Template, nil
+	}
 	all, err := api.Templates(ctx, client.TemplateQuery{})
 	if err != nil {
 		return client.Template{}, err
@@ -417,10 +428,10 @@ func (c *taskCancel) Run(ctx context.Context, api *client.Client) error {
 // taskError returns in place of some errors of the API what the caller can check.
 func taskError(id string, err error) error {
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == berth.CodeConflict && p.Field == "userId" {
-		return fmt.Errorf("several users have a task %s: select one with --user", id)
+		return setting.Wrong(fmt.Errorf("several users have a task %s: select one with --user", id))
 	}
 	if problemCode(err) != berth.CodeNotFound {
 		return err
 	}
-	return fmt.Errorf("task %s not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it", id)
+	return setting.Wrong(fmt.Errorf("task %s not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it", id))
 }

@@ -35,6 +35,7 @@ func TestTask_UnknownID_ErrorNamesItAndWhatToCheck(t *testing.T) {
 		"cancel": (&taskCancel{oneTask: x}).Run(t.Context(), api),
 	} {
 		require.EqualError(t, err, "task x not found: check the id, and that BERTH_TOKEN belongs to the user who submitted it", name)
+		require.Equal(t, statusWrong, statusOf(err), name)
 	}
 }
 
@@ -206,6 +207,10 @@ func TestTaskSubmit_FromTask_NewTaskWithItsInput(t *testing.T) { // T30
 		taskSubmit
 		want client.Submission
 	}{
+		"in a version": {
+			taskSubmit{Version: "v2"},
+			client.Submission{Title: "Old", ServiceID: "svc", Template: "triage", TemplateVersion: "v2", Locale: "zh", Variables: map[string]any{"notes": notes, "screenshot": image}},
+		},
 		"as it was": {taskSubmit{}, client.Submission{Title: "Old", ServiceID: "svc", Template: "triage", Locale: "zh", Variables: map[string]any{"notes": notes, "screenshot": image}}},
 		"with another text, in place of its image": {
 			taskSubmit{Var: []string{"report=@" + file, "notes=n"}, Title: "New", Locale: "en", Service: "other"},
