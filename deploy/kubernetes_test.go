@@ -89,7 +89,7 @@ func TestKubernetes_Manifests_AreValid(t *testing.T) {
 	require.Empty(t, base.scaled, "the base works without KEDA")
 	require.Equal(t, []string{"Namespace"}, overlay.otherKinds)
 	for _, c := range []*cluster{base, overlay} {
-		require.Len(t, c.workloads, 9)
+		require.Len(t, c.workloads, 7)
 		unique := slices.Clone(c.objectNames)
 		slices.Sort(unique)
 		require.Len(t, slices.Compact(unique), len(c.objectNames))

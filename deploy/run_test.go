@@ -53,7 +53,7 @@ func TestCompose_Commands_RunNatively(t *testing.T) {
 			berths = append(berths, name)
 		}
 	}
-	require.Len(t, berths, 8)
+	require.Len(t, berths, 6)
 	for _, name := range append([]string{"redis", "livekit"}, berths...) {
 		m.awaitHealthy(name)
 	}

@@ -66,7 +66,7 @@ var states = []State{
 	},
 	{
 		"calls of models", OwnerProcess, "the process renews all calls that it makes or that wait for a slot, every few seconds; until then nothing is granted",
-		[]string{"model:*", "slots:user:*", "slots:team:*", "slots:app:*", "slots:provider:*"},
+		[]string{"model:*", "slots:*"},
 	},
 	{
 		"configured limits of models", OwnerProcess, "every call passes them",
