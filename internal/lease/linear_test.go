@@ -112,9 +112,9 @@ func orderFits(waiters []waiter, i int, order int64) bool {
 
 func parseWaiters(s string) (out []waiter) {
 	for _, f := range strings.Fields(s) {
-		lease, order, _ := strings.Cut(f, ":")
-		n, _ := strconv.ParseInt(order, 10, 64)
-		out = append(out, waiter{lease, n})
+		at := strings.LastIndexByte(f, ':')
+		n, _ := strconv.ParseInt(f[at+1:], 10, 64)
+		out = append(out, waiter{f[:at], n})
 	}
 	return out
 }
