@@ -30,11 +30,18 @@ for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.holders, '(' .. whole(ca
   local queue = string.match(lease, '^[^/]+/([^/|]+)') or ''
   used[queue], total = (used[queue] or 0) + 1, total + 1
 end
-for queue, weight in pairs(room.queues) do
+-- Calls may be in queues that this process does not know, such as those that were removed from its routing file.
+local names = {}
+for queue in pairs(room.queues) do names[queue] = true end
+for queue in pairs(used) do names[queue] = true end
+for _, order in ipairs({ room.order, waiters.order }) do
+  for _, queue in ipairs(redis.call('ZRANGE', order, 0, -1)) do names[queue] = true end
+end
+for queue in pairs(names) do
   local waiting = tonumber(redis.call('HGET', room.state, 'n:' .. queue) or '0')
   waiting = waiting + tonumber(redis.call('HGET', waiters.state, 'n:' .. queue) or '0')
   local _, wait = estimate(room, queue .. '|user:')
-  table.insert(queues, { queue, weight, used[queue] or 0, waiting, wait })
+  table.insert(queues, { queue, node_at(room, queue).weight, used[queue] or 0, waiting, wait })
 end
 -- most_in counts the members of the flows that have most of a set.
 local function most_in(key)

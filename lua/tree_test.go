@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth"
 	"berth/lua"
 )
 
@@ -187,4 +188,23 @@ func TestTree_Drained_KeepsOnlyQueues(t *testing.T) {
 	for _, field := range state {
 		require.NotContains(t, field, "|")
 	}
+}
+
+// G10: calls of a queue that the routing file no longer has are still shown, and served with the default weight.
+func TestReadRoom_QueueRemoved_ItsCallsAreShown(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: map[berth.Queue]int{"kept": 2, "removed": 4}, Cap: 1}}
+		h.arrive("m", "kept", "u", 2)
+		h.arrive("m", "removed", "u", 2)
+		h.limits.Queues = map[berth.Queue]int{"kept": 2}
+		room, err := s.ReadRoom(t.Context(), "m", h.limits, 0)
+		require.NoError(t, err)
+		queues := map[berth.Queue][]int{}
+		for _, q := range room.Queues {
+			queues[q.Queue] = []int{q.Weight, q.InUse, q.Waiting}
+		}
+		require.Equal(t, map[berth.Queue][]int{"kept": {2, 1, 1}, "removed": {1, 0, 2}}, queues)
+		require.Len(t, h.drain("m"), 3)
+	})
 }
