@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,8 +108,8 @@ func TestTemplate_ChangedDuringTask_TaskKeepsItsVersion(t *testing.T) {
 		now, err := op.Template(t.Context(), "report")
 		return err == nil && now.Version != first.Version
 	})
-	require.NoError(t, os.RemoveAll(dir))
-	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.RemoveAll(dir)) // a directory that is gone deletes no template
+	s.settings = append(slices.Clone(s.settings), "BERTH_TEMPLATES_DIR="+t.TempDir())
 	s.worker = s.startWorker()
 	require.Equal(t, "one", prompts())
 	pause("deepseek-reasoner", false)
