@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Template } from '../src/lib/openapi';
-import { bestOf, cardOf, entriesOf, htmlLang, isRtl, kindsOf, matching, nameOf, said, shapeOf, stepOf, stepStatus, tally, titleOf, type Shape } from '../src/lib/template';
+import { bestOf, cardOf, entriesOf, htmlLang, isRtl, kindsOf, matching, nameOf, said, shapeOf, tally, titleOf, type Shape } from '../src/lib/template';
 
 test('a text is in the language of the page, else in one of the template, else in any', () => {
   for (const [labels, page, locales, want] of [
@@ -26,12 +26,6 @@ test('a language has its script, its direction and its own name', () => {
   expect(['zh', 'zh-CN', 'zh-TW', 'en-GB', '!'].map(htmlLang)).toEqual(['zh-Hans', 'zh-Hans', 'zh-Hant', 'en-GB', '!']);
   expect(['ar', 'he', 'fa', 'ur', 'en', 'zh', 'uz', 'uz-Arab', '!'].filter(isRtl)).toEqual(['ar', 'he', 'fa', 'ur', 'uz-Arab']);
   expect(['en', 'zh', 'de', '!'].map(nameOf)).toEqual(['English', '中文', 'Deutsch', '!']);
-});
-
-test('the status of a step is that of its template, or the default of a template that is gone', () => {
-  const t = { steps: [{ id: 'read', status: 'LOOKING' }, { id: 'write', status: 'WRITE_PENDING' }] } as unknown as Template;
-  expect([stepStatus(t, 'read'), stepStatus(undefined, 'read'), stepStatus(t, 'other')]).toEqual(['LOOKING', 'READ_PENDING', 'OTHER_PENDING']);
-  expect([stepOf(t, ['read', 'write'], 'LOOKING'), stepOf(undefined, ['read', 'write'], 'WRITE_PENDING'), stepOf(t, ['write'], 'LOOKING')]).toEqual(['read', 'write', undefined]);
 });
 
 const row = {

@@ -15,6 +15,8 @@ export interface Step {
   name: string;
   /** The status of the task while this step waits and runs. */
   status: Status;
+  /** Of the task's version of the template; undefined if the API returned none. */
+  label?: Record<string, string>;
   model: string;
   queue: string;
   phase: Phase;
@@ -92,11 +94,8 @@ export const emptyRun = (taskId: string): Run => ({
   createdAt: 0, endedAt: 0, temporalUrl: '', traceId: '', simulated: false, truncated: false, promptTruncated: false, erased: false, pollAfterMs: 3000,
 });
 
-/** defaultStatus is the status of a step for which its template names none. */
-const defaultStatus = (name: string) => `${name.toUpperCase()}_PENDING`;
-
 const newStep = (name: string): Step => ({
-  name, status: defaultStatus(name), model: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false, retrying: false,
+  name, status: `${name.toUpperCase()}_PENDING`, model: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false, retrying: false,
   startedAt: 0, endedAt: 0, text: '', outputAssetId: '',
 });
 
@@ -196,11 +195,8 @@ function rank(run: Run, s: Status, step: number): number {
 const later = (run: Run, status: Status, step: number) =>
   (isFinal(run.status) || rank(run, status, step) <= rank(run, run.status, run.current) ? run.status : status);
 
-/**
- * adopt merges a task as returned by the API. Details known from events are kept where the API returns less. statusOf returns the status that
- * the task's template has for a step.
- */
-export function adopt(run: Run, doc: Doc, statusOf: (step: string) => Status = defaultStatus): Run {
+/** adopt merges a task as returned by the API. Details known from events are kept where the API returns less. */
+export function adopt(run: Run, doc: Doc): Run {
   const reported = str(doc.status);
   const status = isStatus(reported) ? later(run, reported, num(doc.stepIndex)) : run.status;
   const index = Math.max(run.current, num(doc.stepIndex));
@@ -210,7 +206,8 @@ export function adopt(run: Run, doc: Doc, statusOf: (step: string) => Status = d
     return {
       ...old,
       name: str(d.name) || old.name,
-      status: str(d.status) || statusOf(str(d.name) || old.name),
+      status: str(d.status) || old.status,
+      label: d.label ? (d.label as Step['label']) : old.label,
       model: str(d.model) || old.model,
       queue: str(d.queue) || old.queue,
       startedAt: old.startedAt || time(d.startedAt),

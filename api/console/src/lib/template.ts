@@ -51,12 +51,6 @@ export function nameOf(tag: string): string {
   }
 }
 
-/** stepStatus returns the status of a task while a step waits and runs: that of the template, else the one that a step has by default. */
-export const stepStatus = (t: Template | undefined, step: string) => t?.steps.find((s) => s.id === step)?.status ?? `${step.toUpperCase()}_PENDING`;
-
-/** stepOf returns the step whose status a task has, among the steps of the task. */
-export const stepOf = (t: Template | undefined, steps: readonly string[], status: string) => steps.find((s) => stepStatus(t, s) === status);
-
 export const variableOf = (t: Template | undefined, name: string): TemplateVariable | undefined => t?.variables.find((v) => v.name === name);
 
 // ---- JSON Schema ----------------------------------------------------------------------------------------------

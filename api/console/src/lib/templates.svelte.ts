@@ -2,7 +2,10 @@
 import type { Api } from './api';
 import { i18n } from './i18n.svelte';
 import type { Template } from './openapi';
-import { said, stepOf, variableOf, type Labels, type Said } from './template';
+import { said, variableOf, type Labels, type Said } from './template';
+
+/** A step of a task, as far as its texts need it. */
+interface TaskStep { name: string; status: string; label?: Labels }
 
 class Templates {
   list = $state.raw<Template[]>([]);
@@ -40,9 +43,10 @@ class Templates {
     return t ? this.say(t, t.title, name) : { text: name, lang: '' };
   }
 
-  step(template: string, step: string): Said {
+  /** The label of a step: that of the task's version if the task has it, else of the active one, which may have other steps. */
+  step(template: string, step: TaskStep): Said {
     const t = this.find(template);
-    return this.say(t, t?.steps.find((s) => s.id === step)?.label, step);
+    return this.say(t, step.label ?? t?.steps.find((s) => s.id === step.name)?.label, step.name);
   }
 
   variable(template: string, name: string): Said {
@@ -51,17 +55,21 @@ class Templates {
   }
 
   /** The word for what a task does: that of all tasks, or the label of the step which has the status. */
-  status(task: { template: string; steps: readonly { name: string }[] }, status: string): string {
+  status(task: { template: string; steps: readonly TaskStep[] }, status: string): string {
     const word = i18n.maybe(`s_${status}`, '');
     if (word) return word;
-    const step = stepOf(this.find(task.template), task.steps.map((s) => s.name), status);
+    const step = task.steps.find((s) => s.status === status);
     return step ? this.step(task.template, step).text : i18n.label(status.replace(/_PENDING$/, ''));
   }
 
   /** All templates by their titles. */
   get sorted(): Template[] {
+    return this.inOrder(this.list);
+  }
+
+  inOrder(list: readonly Template[]): Template[] {
     const compare = new Intl.Collator(i18n.lang, { numeric: true }).compare;
-    return this.list.map((t) => ({ t, title: this.say(t, t.title, t.name).text })).sort((a, b) => compare(a.title, b.title)).map((x) => x.t);
+    return list.map((t) => ({ t, title: this.say(t, t.title, t.name).text })).sort((a, b) => compare(a.title, b.title)).map((x) => x.t);
   }
 
   /** What a search for templates reads. */
