@@ -72,6 +72,9 @@ test('a failed call is explained in both languages, with the numbers of the API'
     ['too_large', 'the text of the file exceeds the limit of 200,000 bytes', 'The text is too long: the limit is 200,000 bytes.', '文字过长，上限为 200,000 字节。'],
     ['too_large', 'too long for the model m: the texts of step match have about 90000 tokens, 80000 of them here, and at most 60000 fit; shorten it',
       'The text is too long for the model: about 90,000 tokens, and at most 60,000 fit.', '约 90,000 个 Token，最多 60,000 个'],
+    ['conflict', 'task already finished (status COMPLETED)', 'This task has already ended.', '任务已经结束。'],
+    ['conflict', 'template triage is already deleted, by olga; activate a version to restore it', 'The template triage is already deleted, by olga.', '模板 triage 已由 olga 删除。'],
+    ['conflict', 'the number is in use', 'The number is in use', '服务器未接受：the number is in use'],
     ['invalid', 'no such thing', 'No such thing', '服务器未接受：no such thing'],
   ];
   for (const [code, message, ...want] of cases) {

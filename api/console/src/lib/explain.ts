@@ -37,6 +37,8 @@ const reasons: [RegExp, Word][] = [
   [/is too long: \d+ bytes; at most (\d+) characters/, 'r_longerName'],
   [/asset not found|content of the asset was erased/, 'r_assetGone'],
   [/text or the asset id of a text/, 'textOnly'],
+  [/^task already finished/, 'r_taskEnded'],
+  [/^template (\S+) is already deleted, by (.+); activate/, 'r_templateDeleted'],
 ];
 
 /** reasonOf returns the page's text for a failed call, behind which the API's own message is shown if the page has none for it. */

@@ -99,7 +99,7 @@ const en = {
   e_unavailable: 'The server is temporarily unavailable. Try again in a moment.',
   e_proxy: 'The proxy in front of the server has no answer from it. Try again in a moment.', e_proxy_limit: 'A proxy in front of the server refuses contents of this size. Its operator must raise the limit (nginx: client_max_body_size).', e_internal: 'Something went wrong on the server.',
   e_forbidden: 'Your token does not permit this.', e_too_large: 'The content is too large.', e_unsupported_media: 'This file type is not supported.',
-  e_idempotency_mismatch: 'This id was already used for another request.', e_conflict: 'This task has already ended.', e_other: 'The server refused this: ',
+  e_idempotency_mismatch: 'This id was already used for another request.', e_other: 'The server refused this: ',
 
   r_encrypted: 'The file is protected by a password. Remove the protection, or paste its text.',
   r_noText: 'The file contains no text. Upload scanned pages as images.',
@@ -122,6 +122,7 @@ const en = {
   r_wide: 'The image is {0} pixels wide. At most {1} are read. Scale it down, or upload a part of it.',
   r_high: 'The image is {0} pixels high. At most {1} are read. Scale it down, or upload a part of it.',
   r_pixels: 'The image has {0} × {1} pixels. At most {2} million are read.',
+  r_taskEnded: 'This task has already ended.', r_templateDeleted: 'The template {0} is already deleted, by {1}. Restore it to offer it again.',
   r_context: 'The text is too long for the model: about {0} tokens, and at most {1} fit. Shorten it.',
   r_textLimit: 'The text is too long: the limit is {0}.',
   r_limit: 'This is too large: the limit is {0}.',
@@ -234,7 +235,7 @@ const zh: Words = {
   e_unavailable: '服务器暂时不可用，请稍后再试。',
   e_proxy: '服务器前面的代理没有得到服务器的应答，请稍后再试。', e_proxy_limit: '服务器前面的代理不接受这么大的内容，请运维人员调高上限（nginx：client_max_body_size）。', e_internal: '服务器出错了。',
   e_forbidden: '您的令牌没有此权限。', e_too_large: '内容过大。', e_unsupported_media: '不支持这种文件类型。',
-  e_idempotency_mismatch: '该编号已用于另一个请求。', e_conflict: '任务已经结束。', e_other: '服务器未接受：',
+  e_idempotency_mismatch: '该编号已用于另一个请求。', e_other: '服务器未接受：',
 
   r_encrypted: '文件有密码保护，请解除保护，或直接粘贴文字。',
   r_noText: '文件中没有文字。扫描件请以图片形式上传。',
@@ -257,6 +258,7 @@ const zh: Words = {
   r_wide: '图片宽 {0} 像素，最多支持 {1} 像素。请缩小，或只上传一部分。',
   r_high: '图片高 {0} 像素，最多支持 {1} 像素。请缩小，或只上传一部分。',
   r_pixels: '图片为 {0} × {1} 像素，最多支持 {2} 百万像素。',
+  r_taskEnded: '任务已经结束。', r_templateDeleted: '模板 {0} 已由 {1} 删除。恢复后即可重新提供。',
   r_context: '文字超出模型的长度限制：约 {0} 个 Token，最多 {1} 个。请缩短。',
   r_textLimit: '文字过长，上限为 {0}。',
   r_limit: '内容过大，上限为 {0}。',
