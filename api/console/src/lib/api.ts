@@ -86,9 +86,10 @@ export class Api {
     return this.call('GET', '/v1/me');
   }
 
-  async templates(): Promise<Template[]> {
+  /** templates returns those of new tasks, or the deleted ones, which operators see. */
+  async templates(which: '' | '?deleted=true' = ''): Promise<Template[]> {
     // The browser asks with the tag of the list that it has: an unchanged one is not sent again.
-    return (await this.call<{ templates: Template[] }>('GET', '/v1/templates', undefined, undefined, undefined, 'no-cache')).templates;
+    return (await this.call<{ templates: Template[] }>('GET', `/v1/templates${which}`, undefined, undefined, undefined, 'no-cache')).templates;
   }
 
   /** upload stores a file and returns its asset id. */
