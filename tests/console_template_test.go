@@ -53,6 +53,7 @@ func TestConsole_TemplateIsChanged_NewTasksUseTheVersion(t *testing.T) { // G2, 
 	b.shoot("console-template-mistakes-en")
 	b.rewrite("requird: true", "required: true")
 	b.rewrite("Complaint about an order", "Complaint")
+	b.rewrite("{en: Decide,", "{en: Judge,")
 	b.press(".edit", "Check")
 	b.await("that it is new", `document.querySelector('.notice[role=status]')?.textContent.startsWith('No mistakes.')`)
 	b.complaint() // the browser reports the refused check
@@ -85,6 +86,9 @@ func TestConsole_TemplateIsChanged_NewTasksUseTheVersion(t *testing.T) { // G2, 
 	b.shoot("console-template-deleted-en")
 	_, err = s.user("carol").Submit(t.Context(), client.Submission{ServiceID: "any", Template: "order", Variables: map[string]any{"message": "x"}}, "")
 	require.Error(t, err)
+	b.open("#/tasks/"+s.task("olga").ID, `document.querySelector('.task .status.completed') !== null`)
+	b.showsLabels("Read the receipt", "Collect the facts", "Judge") // of a template that is deleted, and was activated with others
+	require.NotContains(t, strings.Join(b.texts(".paper .notice"), ""), "another version", "no version is active")
 	axe, err := os.ReadFile(filepath.Join("..", "api", "console", "node_modules", "axe-core", "axe.min.js"))
 	require.NoError(t, err)
 	for _, view := range []string{"/templates", "/templates/weekly_report", "/templates/order", version, version + "/edit", version + "/try"} {
@@ -94,6 +98,12 @@ func TestConsole_TemplateIsChanged_NewTasksUseTheVersion(t *testing.T) { // G2, 
 		}
 	}
 	b.quiet()
+}
+
+// showsLabels requires the labels of a task's steps.
+func (b *tab) showsLabels(want ...string) {
+	b.Helper()
+	require.Equal(b, want, ask[[]string](b, `[...document.querySelectorAll('.chain > li h3')].map((h) => h.firstElementChild.textContent)`))
 }
 
 // activeVersion returns which version of a template new tasks use.
@@ -141,6 +151,12 @@ func (b *tab) tryOut(s *stack, version string) {
 	task := s.task("olga")
 	require.Equal(b, version, task.TemplateVersion)
 	require.Len(b, task.Steps, 3)
+	b.showsLabels("Read the receipt", "Collect the facts", "Judge")
+	require.Contains(b, b.texts(".paper .notice"), "This task has another version of the template than new tasks. “Run again”, “Edit” and copied requests use the active one.")
+	b.fitsInBoth("trial")
+	b.shoot("console-template-trial-zh")
+	b.showsLabels("识别小票", "收集事实", "决定")
+	b.speak(berth.LocaleEN)
 	b.quiet()
 }
 
@@ -149,4 +165,77 @@ func (b *tab) rewrite(old, text string) {
 	b.Helper()
 	b.await("the file", `document.querySelector('textarea.source')?.value.includes(%s)`, old)
 	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ const e = document.querySelector('textarea.source'); e.value = e.value.replace(%q, %q); e.dispatchEvent(new Event('input', { bubbles: true })) }`, old, text)))
+}
+
+const onePrompt = "---\ntitle: {en: %s}\nmodels: {paid: deepseek-chat, free: %s}\nvariables:\n  - {name: text, required: true}\n---\n{{role \"user\"}}\n{{document \"text\" text}}\n"
+
+// An operator sees which templates replace others and which lack models, and finds and restores those that were deleted.
+func TestConsole_TemplatesOfEachSourceAndState_ListedAndRestored(t *testing.T) { // G2, G6
+	t.Parallel()
+	file := routing(t, nil)
+	text := strings.Replace(string(mustRead(t, file)), "default: {paid: deepseek-chat, free: glm-4.5-flash}", "default: {paid: deepseek-chat}", 1)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	s := newStack(t, with("BERTH_ROUTING_FILE="+file))
+	s.storeTemplate("weekly_report")
+	for name, prompt := range map[berth.Template]string{
+		"translate": fmt.Sprintf(onePrompt, "Own translation", "glm-4.5-flash"), "unserved": fmt.Sprintf(onePrompt, "Without a model", "no-such-model"),
+	} {
+		_, err := s.operator().PutTemplate(t.Context(), name, client.TemplateFiles{Files: map[string]string{string(name) + ".prompt": prompt}})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.operator().DeleteTemplate(t.Context(), "weekly_report"))
+	b := openTab(t, startBrowser(t))
+	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#token=" + s.token("olga", "user", "operator")))
+	b.await("the sign-in", `document.querySelector('.who')?.textContent.includes('olga')`)
+	axe := string(mustRead(t, "../api/console/node_modules/axe-core/axe.min.js"))
+	good := func(name string) {
+		t.Helper()
+		b.fitsInBoth(name)
+		b.shoot(name + "-zh")
+		b.speak(berth.LocaleEN)
+		b.shoot(name + "-en")
+		for _, width := range []int64{390, 1280} {
+			b.accessible(axe, name, width)
+		}
+	}
+
+	b.visit(s, "/templates")
+	choose := `{ const e = [...document.querySelectorAll('.filters select')].at(-1); e.value = %q; e.dispatchEvent(new Event('change', { bubbles: true })) }`
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(choose, "builtin")))
+	b.await("those of the program", `location.hash === '#/console/templates?source=builtin' && document.querySelectorAll('.rows tbody tr').length > 5 && !document.querySelector('.rows').textContent.includes('replaces')`)
+	require.Empty(t, b.texts(".pane > .notice"))
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(choose, "api")))
+	b.await("those of operators", `document.querySelectorAll('.rows tbody tr').length === 2`)
+	require.Equal(t, []string{"Own translationtranslate", "Without a modelunserved No model: free"}, b.texts(".rows .main"))
+	require.Equal(t, []string{"APIreplaces built in", "API"}, b.texts(`.rows td[data-l="Source"]`))
+	require.Contains(t, b.texts(".pane > .notice")[0], "BERTH_ROUTING_FILE")
+	good("console-templates-sources")
+	b.visit(s, "/templates/translate")
+	b.await("what it replaces", `document.querySelector('.details')?.textContent.includes('APIreplaces built in')`)
+
+	b.visit(s, "/templates")
+	b.do(chromedp.Click(`.tabs a[href="#/console/templates?deleted=true"]`))
+	b.await("the deleted one, and its version", `[...document.querySelectorAll('.rows .main small')].map((e) => e.textContent).join() === 'weekly_report'`)
+	require.Regexp(t, `\d\d:\d\dop$`, b.texts(`.rows td[data-l="Deleted"]`)[0], "when, and by whom")
+	good("console-templates-deleted")
+	b.press(".rows", "Restore: weekly_report")
+	b.shoot("console-templates-restore-en")
+	b.confirm()
+	b.await("that none is deleted", `document.querySelector('.rows') === null && document.querySelector('.pane > .hint')?.textContent === 'None.'`)
+	require.NotEmpty(t, s.activeVersion("weekly_report"))
+
+	b.visit(s, "/templates/weekly_report")
+	b.press(".view", "Delete")
+	require.NoError(t, s.operator().DeleteTemplate(t.Context(), "weekly_report"))
+	b.await("the dialog", `document.querySelector('dialog[open] button.primary') !== null`)
+	b.do(chromedp.Evaluate[chromedp.Void](`{ document.querySelector('dialog[open] button.primary').click() }`))
+	b.await("that another operator was first", `document.querySelector('dialog[open] .error')?.textContent === 'The template weekly_report is already deleted, by op. Restore it to offer it again.'`)
+	require.Contains(t, b.complaint(), "409")
+	b.do(chromedp.Evaluate[chromedp.Void](`{ document.querySelector('dialog[open] button.quiet').click() }`))
+	b.await("that it is deleted, by whom, and what to do", `/^Deleted: .*\d\d:\d\d, op\. New tasks of this template are refused\./.test(document.querySelector('.pane > .notice')?.textContent.trim())`)
+	good("console-template-deleted")
+	b.press(".view", "Restore")
+	b.confirm()
+	b.await("that it is offered", `document.querySelector('.view .badge')?.textContent === 'Active' && document.querySelector('.pane > .notice') === null`)
+	b.quiet()
 }

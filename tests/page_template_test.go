@@ -202,33 +202,25 @@ func showDeleted(s *stack, b *tab) {
 	b.quiet()
 }
 
-// useNeutral makes the page receive a template whose prompts and answers have no language of their own: its form asks for none.
+// useNeutral submits a task of a template whose prompts depend on no language: its form asks for none, and the request names none.
 func useNeutral(s *stack, b *tab) {
 	b.signIn(s, "neutral")
-	for _, locales := range []string{"[]", "null", "undefined"} {
-		b.do(chromedp.Reload(), chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
-			const call = window.fetch;
-			window.posted = [];
-			window.fetch = async (url, o) => {
-				const path = new URL(url, document.baseURI).pathname;
-				if (o?.method === 'POST' && path === '/v1/tasks') window.posted.push(JSON.parse(o.body));
-				const res = await call(url, o);
-				if (path !== '/v1/templates') return res;
-				const { templates } = await res.json();
-				return Response.json({ templates: templates.map((t) => t.name === 'ticket_summary' ? { ...t, locales: %s } : t) });
-			} }`, locales)))
-		b.open("#/tasks", `document.querySelector('.history h1') !== null`)
-		b.open("#/", `document.querySelector('input[name="template"]') !== null`)
-		b.choice("template", "order")
-		b.await("a template with languages", `document.querySelectorAll('#locale option').length === 2`)
-		b.choice("template", "ticket_summary")
-		b.await("no language", `document.querySelector('#field-ticket') !== null && document.querySelector('#locale') === null`)
-		b.fits("form without languages")
-		b.enter("ticket", complaint+locales)
-		require.Equal(b, 1, b.start())
-		b.await("the end", `document.querySelector('.task .status.completed') !== null`)
-		require.False(b, ask[bool](b, `'locale' in window.posted[0]`))
-	}
+	b.do(chromedp.Evaluate[chromedp.Void](`{
+		const call = window.fetch;
+		window.posted = [];
+		window.fetch = (url, o) => {
+			if (o?.method === 'POST' && new URL(url, document.baseURI).pathname === '/v1/tasks') window.posted.push(JSON.parse(o.body));
+			return call(url, o);
+		} }`))
+	b.choice("template", "order")
+	b.await("a template with languages", `document.querySelectorAll('#locale option').length === 2`)
+	b.choice("template", "translate")
+	b.await("no language", `document.querySelector('#field-text') !== null && document.querySelector('#locale') === null`)
+	b.fitsAndShoots("template-neutral-form")
+	b.enter("text", complaint)
+	require.Equal(b, 1, b.start())
+	b.await("the end", `document.querySelector('.task .status.completed') !== null`)
+	require.Equal(b, []bool{true, false}, ask[[]bool](b, `['template' in window.posted[0], 'locale' in window.posted[0]]`))
 	b.shoot("template-neutral-task")
 	b.quiet()
 }
