@@ -207,11 +207,11 @@ func TestConsole_TemplatesOfEachSourceAndState_ListedAndRestored(t *testing.T) {
 	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(choose, "api")))
 	b.await("those of operators", `document.querySelectorAll('.rows tbody tr').length === 2`)
 	require.Equal(t, []string{"Own translationtranslate", "Without a modelunserved No model: free"}, b.texts(".rows .main"))
-	require.Equal(t, []string{"APIreplaces built in", "API"}, b.texts(`.rows td[data-l="Source"]`))
+	require.Equal(t, []string{"APIreplaces built-in", "API"}, b.texts(`.rows td[data-l="Source"]`))
 	require.Contains(t, b.texts(".pane > .notice")[0], "BERTH_ROUTING_FILE")
 	good("console-templates-sources")
 	b.visit(s, "/templates/translate")
-	b.await("what it replaces", `document.querySelector('.details')?.textContent.includes('APIreplaces built in')`)
+	b.await("what it replaces", `document.querySelector('.details')?.textContent.includes('APIreplaces built-in')`)
 
 	b.visit(s, "/templates")
 	b.do(chromedp.Click(`.tabs a[href="#/console/templates?deleted=true"]`))

@@ -212,7 +212,7 @@ func useNeutral(s *stack, b *tab) {
 			if (o?.method === 'POST' && new URL(url, document.baseURI).pathname === '/v1/tasks') window.posted.push(JSON.parse(o.body));
 			return call(url, o);
 		} }`))
-	b.choice("template", "order")
+	b.choice("template", "job_summary")
 	b.await("a template with languages", `document.querySelectorAll('#locale option').length === 2`)
 	b.choice("template", "translate")
 	b.await("no language", `document.querySelector('#field-text') !== null && document.querySelector('#locale') === null`)

@@ -132,7 +132,7 @@ const values: Record<string, [string, string]> = {
   no_licence: ['no licence', '没有许可'], not_recovered: ['not recovered', '未能恢复'], not_recoverable: ['not recoverable', '不可恢复'], unit_lost: ['unit lost', '单元丢失'], replaced: ['replaced', '被替换'], drained: ['drained', '已排空'],
   acknowledged: ['acknowledged', '已确认'], manual: ['by the user', '由用户结束'], timeout: ['timeout', '超时'], max_duration: ['maximum duration', '达到最长时间'],
   'local simulator': ['simulator', '模拟器'], simulator: ['simulator', '模拟器'],
-  o_active: ['Active', '使用中'], o_deleted: ['Deleted', '已删除'], o_unreadable: ['Unreadable', '无法读取'], o_builtin: ['built in', '内置'], o_directory: ['directory', '目录'], o_api: ['API', 'API'],
+  o_active: ['Active', '使用中'], o_deleted: ['Deleted', '已删除'], o_unreadable: ['Unreadable', '无法读取'], o_builtin: ['built-in', '内置'], o_directory: ['directory', '目录'], o_api: ['API', 'API'],
   r_system: ['system', '系统'], r_user: ['user', '用户'], r_model: ['model', '模型'],
   m_stream: ['stream', '流式'], m_batch: ['batch', '批量'], m_vision: ['vision', '图像'], v_text: ['text', '文字'], v_document: ['document', '文档'], v_image: ['image', '图片'],
   host: ['Host', '主持人'], participant: ['Participant', '参会者'], listener: ['Listener', '仅收听'],
