@@ -129,6 +129,15 @@ func TestPage_LongestNamesOfTemplates_FitTheWindow(t *testing.T) { // G5
 		b.open("#/console/templates/"+name, `document.querySelectorAll('.pane .rows').length === 3`)
 		b.shoot("long-console-" + kind)
 		require.NoError(t, s.operator().DeleteTemplate(t.Context(), berth.Template(name))) // a form shows a few
+		b.open("#/console/templates?deleted=true&q="+name, `document.querySelectorAll('.rows tbody tr').length === 1`)
+		b.fits("console, deleted templates with " + kind)
+		b.shoot("long-deleted-" + kind)
+		b.press(".rows", "Restore")
+		b.await("the question", `document.querySelector('dialog[open] button.quiet') !== null`)
+		b.fits("console, restore with " + kind)
+		b.do(chromedp.Evaluate[chromedp.Void](`{ document.querySelector('dialog[open] button.quiet').click() }`))
+		b.open("#/console/templates/"+name, `document.querySelector('.view .badge')?.textContent === 'Deleted'`)
+		b.fits("console, deleted template with " + kind)
 	}
 	b.quiet()
 }
