@@ -232,6 +232,10 @@ const (
 	AssetTitle  AssetKind = "title" // of a task, as its client gave it
 )
 
+// MaxUploadBytes is the largest upload that a server can be set to accept, because both sides hold it in memory. BERTH_MAX_UPLOAD_BYTES may be
+// smaller.
+const MaxUploadBytes = 64 << 20
+
 // Asset is a stored image or text. A text without a name was not uploaded as a file.
 type Asset struct {
 	ID        string    `json:"assetId"`

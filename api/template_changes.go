@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -100,10 +101,10 @@ func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Templates.Refresh(ctx); err != nil {
+	before, err := s.stateBefore(ctx, in.Name)
+	if err != nil {
 		return nil, err
 	}
-	before, _ := s.Templates.State(in.Name) // the zero value for a new one
 	next := ledger.TemplateState{Template: t.Name, Version: t.Version, Source: ledger.TemplateAPI}
 	out := &client.AppliedTemplate{Name: t.Name, Version: t.Version, Template: s.templateView(t, next), Warnings: s.Catalog.Lacks(t)}
 	out.Activated = in.Body.Activate == nil || *in.Body.Activate
@@ -126,9 +127,33 @@ func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client
 		s.log.WarnContext(ctx, "template replaces that of another source", "template", t.Name, "version", t.Version, "source", ledger.TemplateAPI,
 			"formerVersion", before.Version, "formerSource", before.Source)
 	}
-	s.templateChanged(ctx, "stored", t.Name, t.Version)
+	next.ChangedBy = callOf(ctx).user.UserID
+	s.templateChanged(ctx, changeOf(before, next, out.Created, out.Activated), t.Name, t.Version)
 	return out, nil
 }
+
+// stateBefore returns the state of a template before a change, the zero value for a new one.
+func (s *server) stateBefore(ctx context.Context, name berth.Template) (ledger.TemplateState, error) {
+	if err := s.Templates.Refresh(ctx); err != nil {
+		return ledger.TemplateState{}, err
+	}
+	state, _ := s.Templates.State(name) // unknown is new
+	return state, nil
+}
+
+// changeOf returns what a request has changed: activated, also if only who decided it is another one; stored; or unchanged.
+func changeOf(before, next ledger.TemplateState, created, activate bool) string {
+	switch {
+	case activate && (before.Version != next.Version || before.Deleted || before.ChangedBy != next.ChangedBy):
+		return "activated"
+	case created:
+		return "stored"
+	}
+	return unchanged
+}
+
+// unchanged is the change of a request that repeats an earlier one. It is logged for debugging only.
+const unchanged = "unchanged"
 
 // sourceNames say where a version comes from.
 var sourceNames = map[ledger.TemplateSource]string{
@@ -149,7 +174,11 @@ func mistaken(mistakes template.Mistakes) *Problem {
 
 // templateChanged makes a change known to this process. The others read it by themselves.
 func (s *server) templateChanged(ctx context.Context, what string, name berth.Template, version string) {
-	s.log.InfoContext(ctx, "template changed", "change", what, "template", name, "version", version, "by", callOf(ctx).user.UserID)
+	level := slog.LevelInfo
+	if what == unchanged {
+		level = slog.LevelDebug
+	}
+	s.log.Log(ctx, level, "template changed", "change", what, "template", name, "version", version, "by", callOf(ctx).user.UserID)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), templateTimeout)
 	defer cancel()
 	if err := s.Templates.Refresh(ctx); err != nil {
@@ -218,17 +247,26 @@ func (s *server) viewOf(ctx context.Context, state ledger.TemplateState) (view *
 }
 
 func (s *server) activateTemplate(ctx context.Context, in *activateTemplateInput) (*client.TemplateState, error) {
-	if err := s.Ledger.ActivateTemplate(ctx, in.Name, in.Body.Version, callOf(ctx).user.UserID); err != nil {
+	before, err := s.stateBefore(ctx, in.Name)
+	if err != nil {
 		return nil, err
 	}
-	s.templateChanged(ctx, "activated", in.Name, in.Body.Version)
+	next := ledger.TemplateState{Version: in.Body.Version, ChangedBy: callOf(ctx).user.UserID}
+	if err := s.Ledger.ActivateTemplate(ctx, in.Name, next.Version, next.ChangedBy); err != nil {
+		return nil, err
+	}
+	s.templateChanged(ctx, changeOf(before, next, false, true), in.Name, next.Version)
 	return s.getTemplate(ctx, &in.TemplatePath)
 }
 
 func (s *server) deleteTemplate(ctx context.Context, in *TemplatePath) (*struct{}, error) {
+	before, err := s.stateBefore(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.Ledger.DeleteTemplate(ctx, in.Name, callOf(ctx).user.UserID); err != nil {
 		return nil, err
 	}
-	s.templateChanged(ctx, "deleted", in.Name, "")
+	s.templateChanged(ctx, "deleted", in.Name, before.Version)
 	return nil, nil //nolint:nilnil // the response has no body
 }

@@ -137,6 +137,43 @@ func TestTemplate_ChangedRolledBackDeleted_TasksKeepVersion(t *testing.T) {
 	require.Equal(t, map[ledger.AuditEvent]int{"put-template": 3, "activate-template": 2, "delete-template": 2}, actions)
 }
 
+// G2: the log has when a version was stored, became active or was deleted, and nothing of a request that changes nothing.
+func TestTemplate_EachChange_IsLoggedAsWhatItDid(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	olga := h.token("olga", "operator")
+	put := func(content string, activate bool) string {
+		a := h.put("triage", doc{"files": files(content), "activate": activate})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return a.json(t)["version"].(string)
+	}
+	activate := func(version string) {
+		require.Equal(t, http.StatusOK, h.call(http.MethodPost, "/v1/templates/triage/activate", olga, doc{"version": version}).status)
+	}
+	one := put("one", true)
+	put("one", true)
+	put("one", false)
+	activate(one)
+	two := put("two", false)
+	put("two", false)
+	activate(two)
+	put("one", true)
+	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/templates/triage", olga, nil).status)
+	put("one", true)
+	var got [][2]string
+	for text := range strings.Lines(h.log.String()) {
+		var l struct{ Msg, Level, Change, Version, By string }
+		require.NoError(t, json.Unmarshal([]byte(text), &l))
+		if l.Msg == "template changed" && l.Level == "INFO" {
+			require.Equal(t, "olga", l.By)
+			got = append(got, [2]string{l.Change, l.Version})
+		}
+	}
+	require.Equal(t, [][2]string{
+		{"activated", one}, {"stored", two}, {"activated", two}, {"activated", one}, {"deleted", one}, {"activated", one},
+	}, got)
+}
+
 // G1, G2: all mistakes together, each with its place; nothing is stored.
 func TestPutTemplate_Mistakes_AreAllListed(t *testing.T) {
 	t.Parallel()

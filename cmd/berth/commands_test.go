@@ -88,6 +88,12 @@ func TestDoctor_DevelopmentServerRuns_ItsServersAreChecked(t *testing.T) { // FP
 	require.Equal(t, "http://127.0.0.1:8091/v1", string(c.Model.LocalURL))
 	require.Equal(t, []string{"/x/templates", "/x/models.yaml"}, []string{c.Model.TemplatesDir, c.Model.RoutingFile})
 	require.Equal(t, secretText, c.Identity.Secret())
+	for _, set := range []string{"--temporal-addr=127.0.0.1:7234", "--redis-addr=127.0.0.1:6380", "--database=sqlite:/x/berth.db"} {
+		exported := parse(set)
+		require.Equal(t, found, exported.development(), "those of the running server are not others")
+		require.Equal(t, []any{c.Redis.Addr, c.Temporal.Addr, c.Database.URL, secretText},
+			[]any{exported.Redis.Addr, exported.Temporal.Addr, exported.Database.URL, exported.Identity.Secret()}, set)
+	}
 	for _, set := range []string{"--redis-addr=redis:6379", "--temporal-addr=temporal:7233", "--database=postgres://h/d"} {
 		require.Empty(t, parse(set).development(), "servers that are set are checked")
 	}

@@ -49,11 +49,18 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// development sets the addresses, the files and the secret of the development server that runs in DataDir, unless a server is set. It returns a
+// development sets the addresses, the files and the secret of the development server that runs in DataDir, unless another server is set. It returns a
 // finding then.
 func (c *doctorCommand) development() []doctor.Finding {
 	ready, err := devserver.Running(c.DataDir)
-	if err != nil || !c.Redis.IsDefault() || !c.Temporal.IsDefault() || !c.Database.IsDefault() {
+	if err != nil {
+		return nil
+	}
+	// The server prints its address of Temporal for other commands: set to that, it is no other server.
+	own := (c.Redis.IsDefault() || string(c.Redis.Addr) == ready.RedisAddr) &&
+		(c.Temporal.IsDefault() || c.Temporal.Addr == ready.TemporalAddr) &&
+		(c.Database.IsDefault() || c.Database.URLFile == "" && string(c.Database.URL) == ready.Database)
+	if !own {
 		return nil
 	}
 	c.Redis.Addr = cmp.Or(secret.Address(ready.RedisAddr), c.Redis.Addr)

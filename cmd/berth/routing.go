@@ -21,18 +21,19 @@ type routingCommands struct {
 
 type routingPrint struct {
 	Model  config.Model `embed:"" group:"Models"`
-	Server bool         `help:"Print it for the active templates of the server, instead of those of this program and of --templates-dir."`
+	Server bool         `help:"Print it for the active templates of the server, instead of those of this program and of --templates-dir. The routing file is that of this command."`
 	API    agent.Server `embed:""`
 }
 
 // Run prints the routing as a table.
-func (c *routingPrint) Run(ctx context.Context) error { return c.run(ctx, os.Stdout) }
+func (c *routingPrint) Run(ctx context.Context) error { return c.run(ctx, os.Stdout, os.Stderr) }
 
-func (c *routingPrint) run(ctx context.Context, out io.Writer) error {
+func (c *routingPrint) run(ctx context.Context, out, info io.Writer) error {
 	models, err := c.Model.Catalog()
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(info, "· routing file: %s\n", cmp.Or(c.Model.RoutingFile, "built-in; BERTH_ROUTING_FILE names that of a server"))
 	var list []*template.Template
 	var mistakes template.Mistakes
 	if c.Server {

@@ -19,6 +19,7 @@ import (
 	"berth/internal/extract"
 	"berth/internal/setting"
 	"berth/internal/template"
+	"berth/internal/userfile"
 )
 
 type taskCommands struct {
@@ -135,7 +136,7 @@ func setVariable(ctx context.Context, api *client.Client, t client.Template, sub
 		replace(t, sub, v, value)
 		return nil
 	}
-	content, err := os.ReadFile(file) //nolint:gosec // the user's own file
+	content, err := userfile.Read(file, berth.MaxUploadBytes)
 	if err != nil {
 		return setting.Wrong(fmt.Errorf("--var %s: %w", name, err))
 	}

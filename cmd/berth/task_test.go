@@ -145,6 +145,9 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 	defer srv.Close()
 	image := filepath.Join(t.TempDir(), "image.png")
 	require.NoError(t, os.WriteFile(image, []byte("\x89PNG\r\n\x1a\n"), 0o600))
+	huge := filepath.Join(t.TempDir(), "huge")
+	require.NoError(t, os.WriteFile(huge, nil, 0o600))
+	require.NoError(t, os.Truncate(huge, berth.MaxUploadBytes+1))
 	for name, c := range map[string]struct {
 		taskSubmit
 		variable, refused string
@@ -154,6 +157,8 @@ func TestTaskSubmit_ImageInPlaceOfText_OnlyWhereTheTemplateTakesIt(t *testing.T)
 		"no alternative":            {taskSubmit{Template: "triage", Var: []string{"notes=@" + image}}, "", "--var notes: triage takes a text or document, which "},
 		"unknown":                   {taskSubmit{Template: "triage", Var: []string{"mood=@" + image}}, "", "--var mood: unknown variable; triage takes report, screenshot, notes"},
 		"not a pair":                {taskSubmit{Template: "triage", Var: []string{"notes"}}, "", "--var notes: write NAME=TEXT or NAME=@FILE"},
+		"larger than any upload":    {taskSubmit{Template: "triage", Var: []string{"notes=@" + huge}}, "", "--var notes: " + huge + " has 67108865 bytes, more than the limit of 67108864"},
+		"endless":                   {taskSubmit{Template: "triage", Var: []string{"notes=@/dev/zero"}}, "", "--var notes: /dev/zero is neither a regular file nor a pipe"},
 		"no such file":              {taskSubmit{Template: "triage", Var: []string{"notes=@" + image + "x"}}, "", "no such file"},
 		"unknown template":          {taskSubmit{Template: "poem", Var: []string{"notes=x"}}, "", `template "poem" not found: use one of triage`},
 	} {

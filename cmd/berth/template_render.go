@@ -17,6 +17,7 @@ import (
 	"berth/internal/extract"
 	"berth/internal/setting"
 	"berth/internal/template"
+	"berth/internal/userfile"
 )
 
 type templateRender struct {
@@ -128,7 +129,7 @@ func (c *templateRender) input(t *template.Template, step template.Step) (templa
 		file, isFile := strings.CutPrefix(value, "@")
 		if isFile {
 			var err error
-			if content, err = os.ReadFile(file); err != nil { //nolint:gosec // the user's own file
+			if content, err = userfile.Read(file, berth.MaxUploadBytes); err != nil {
 				return in, fmt.Errorf("--var %s: %w", name, err)
 			}
 		}

@@ -165,6 +165,8 @@ func TestTemplateRender_Values_AreInTheMessages(t *testing.T) { // G8
 		`step "x" of haiku not found: use one`:   {"haiku", "--dir", dir, "--step", "x"},
 		"--var photo: is an image":               {"translate", "--step", "read", "-v", "photo=https://example.com/x.png"},
 		"is not a text in UTF-8":                 {"haiku", "--dir", dir, "-v", "topic=@" + photo},
+		"neither a regular file nor a pipe":      {"haiku", "--dir", dir, "-v", "topic=@/dev/zero"},
+		"is a directory: name a file":            {"haiku", "--dir", dir, "-v", "topic=@" + dir},
 		"no such file":                           {"haiku", "--dir", dir, "-v", "topic=@" + dir + "/nowhere"},
 	} {
 		_, err := templateRun(t, append([]string{"render"}, args...)...)

@@ -73,7 +73,7 @@ func (t *templates) warn(ctx context.Context, c *llm.Catalog, logger *slog.Logge
 			own = append(own, lacks...)
 		}
 	}
-	const advice = "berth routing print --server prints the model of each step; berth template list --server those that have none"
+	const advice = "berth routing print --server, with the BERTH_ROUTING_FILE of this process, prints the model of each step; berth template list --server those that have none"
 	if n := t.unwarned(builtin); n > 0 {
 		logger.InfoContext(ctx, "routing file without the models of templates of the program", "steps", n, "first", builtin[0], "advice", advice)
 	}

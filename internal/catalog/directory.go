@@ -80,8 +80,8 @@ type Directory struct {
 	looked  uint64 // of the files as last offered
 	started bool
 	seen    map[berth.Template]seen
-	// mistaken are the mistakes that were logged.
-	mistaken map[template.Mistake]bool
+	// mistaken are the mistakes that were logged, with the template whose files have them, empty for other files.
+	mistaken map[template.Mistake]berth.Template
 }
 
 // seen is what a directory had of a template.
@@ -148,12 +148,10 @@ func (d *Directory) offer(ctx context.Context, looked uint64) error {
 	if err := d.catalog.Refresh(ctx); err != nil {
 		return err
 	}
-	d.logMistakes(ctx, tree)
+	d.logMistakes(ctx, tree, changed)
 	for _, t := range changed {
 		if state, err := d.catalog.State(t.Name); err == nil && (state.Version != t.Version || state.Deleted) {
-			d.log.WarnContext(ctx, "template of the directory not used: another version was activated, or it was deleted",
-				"template", t.Name, "version", t.Version, "file", paths[t.Name], "active", state.Version, "activeSource", state.Source,
-				"deleted", state.Deleted, "by", state.ChangedBy)
+			logNotUsed(ctx, d.log.With("file", paths[t.Name]), "the directory", t.Name, t.Version, state)
 		}
 	}
 	if !started {
@@ -195,6 +193,9 @@ func (d *Directory) withdraw(ctx context.Context, now map[berth.Template]seen) e
 			log.InfoContext(ctx, "template deleted with its files by another process")
 		case state.ChangedBy == "" && state.Version == d.catalog.ownVersion(ledger.TemplateBuiltIn, name):
 			log.InfoContext(ctx, "template deleted with its files by another process: that of the program is used again", "active", state.Version)
+		case state.Version == was.version && !state.Deleted:
+			log.WarnContext(ctx, "files of a template removed that stays active, because an operator activated it", "by", state.ChangedBy,
+				"advice", fmt.Sprintf("berth template delete %s refuses new tasks", name))
 		default:
 			log.InfoContext(ctx, "files of a template removed that was not in use", "active", state.Version, "deleted", state.Deleted, "by", state.ChangedBy)
 		}
@@ -215,22 +216,24 @@ func (d *Directory) gone(file string) (gone bool, err error) {
 	return gone, err
 }
 
-// logMistakes logs the mistakes that were not there before.
-func (d *Directory) logMistakes(ctx context.Context, tree template.Tree) {
-	mistaken := map[template.Mistake]bool{}
+// logMistakes logs the mistakes that were not there before, and which are gone.
+func (d *Directory) logMistakes(ctx context.Context, tree template.Tree, changed []*template.Template) {
+	mistaken := map[template.Mistake]berth.Template{}
 	for _, m := range tree.Mistakes {
-		if mistaken[m] = true; d.mistaken[m] {
+		mistaken[m] = owner(tree, m.File)
+	}
+	d.logCorrected(ctx, tree, mistaken, changed)
+	for _, m := range tree.Mistakes {
+		if _, logged := d.mistaken[m]; logged {
 			continue
 		}
 		at := m
 		at.File = filepath.Join(d.path, m.File)
 		args, remains := []any{slog.Any("", at)}, false
-		for name, file := range tree.Paths {
-			if m.File == file || strings.HasPrefix(m.File, file+"/") {
-				args = append(args, "template", name)
-				if was := d.seen[name].version; was != "" {
-					remains, args = true, append(args, "remains", was)
-				}
+		if name := mistaken[m]; name != "" {
+			args = append(args, "template", name)
+			if was := d.seen[name].version; was != "" {
+				remains, args = true, append(args, "remains", was)
 			}
 		}
 		if remains {
@@ -240,6 +243,42 @@ func (d *Directory) logMistakes(ctx context.Context, tree template.Tree) {
 		}
 	}
 	d.mistaken = mistaken
+}
+
+// owner returns the template to which a file belongs, empty for none.
+func owner(tree template.Tree, file string) berth.Template {
+	for name, at := range tree.Paths {
+		if at == file || at == "." || strings.HasPrefix(file, at+"/") {
+			return name
+		}
+	}
+	return ""
+}
+
+// logCorrected logs once for a template, or another file, that it has no mistakes any more. What has changed or was removed has its own line.
+func (d *Directory) logCorrected(ctx context.Context, tree template.Tree, now map[template.Mistake]berth.Template, changed []*template.Template) {
+	templates, files := map[berth.Template]bool{}, map[string]bool{}
+	for m, name := range d.mistaken {
+		if name == "" {
+			files[m.File] = true
+		} else if _, ok := tree.Paths[name]; ok {
+			templates[name] = true
+		}
+	}
+	for m, name := range now {
+		delete(templates, name)
+		delete(files, m.File)
+	}
+	for _, t := range changed {
+		delete(templates, t.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(templates)) {
+		d.log.InfoContext(ctx, "mistakes in a template are gone", "template", name, "version", d.seen[name].version,
+			"file", filepath.Join(d.path, tree.Paths[name]))
+	}
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		d.log.InfoContext(ctx, "mistakes in a file are gone", "file", filepath.Join(d.path, file))
+	}
 }
 
 // logAbsent logs the templates that another directory, or this one before a start, had. They may be those of another host.

@@ -3,6 +3,7 @@ package catalog
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -83,7 +84,8 @@ func TestDirectory_FilesChange_FollowedWithoutHarm(t *testing.T) {
 		require.Contains(t, log, "mistake in a template")
 		require.Contains(t, log, "broken.prompt line=2 field=titel")
 		require.Equal(t, 1, strings.Count(log, "field=titel"), "once")
-		require.Contains(t, log, "template of the directory not used")
+		line(t, log, "level=WARN", "template of the directory not used: an operator has activated another version", "by=olga",
+			fmt.Sprintf("berth template activate a %.12s", one.Version))
 		requireActive(t, c, "a", two.Version)
 	})
 }
@@ -177,7 +179,8 @@ func TestDirectory_FilesAddedChangedRemoved_EachIsLoggedWithItsVersion(t *testin
 		line(t, offer(), "mistake in a template", "in/a.prompt", "template=a", "remains="+two.Version)
 		require.NoError(t, os.Rename(filepath.Join(dir, "in"), filepath.Join(dir, "out")))
 		write(t, dir, "out/a.prompt", prompt+"two {{x}}\n")
-		require.Empty(t, offer(), "moved")
+		line(t, offer(), "level=INFO", "mistakes in a template are gone", "template=a", "version="+two.Version, "out/a.prompt") // and moved
+		require.Empty(t, offer(), "once")
 		requireVersion(t, c, two)
 
 		require.NoError(t, os.Remove(filepath.Join(dir, "shared/_rules.prompt")))
@@ -210,6 +213,22 @@ func TestDirectory_FilesAddedChangedRemoved_EachIsLoggedWithItsVersion(t *testin
 		require.NoError(t, os.Remove(filepath.Join(dir, "a.prompt")))
 		line(t, offer(), "files of a template removed that was not in use", "template=a", "active="+one.Version, "by=olga")
 		requireVersion(t, c, one)
+
+		write(t, dir, "a.prompt", prompt+"two {{x}}\n")
+		line(t, offer(), "level=WARN", "not used: an operator has activated another version", "template=a", fmt.Sprintf("berth template activate a %.12s", two.Version))
+		require.NoError(t, l.ActivateTemplate(t.Context(), "a", two.Version, "olga"))
+		require.NoError(t, os.Remove(filepath.Join(dir, "a.prompt")))
+		line(t, offer(), "level=WARN", "stays active, because an operator activated it", "template=a", "version="+two.Version, "by=olga")
+		requireVersion(t, c, two)
+
+		require.NoError(t, l.DeleteTemplate(t.Context(), "a", "olga"))
+		write(t, dir, "a.prompt", prompt+"never seen {{x}}\n")
+		line(t, offer(), "level=WARN", "not used: an operator has deleted it", "template=a", "by=olga",
+			fmt.Sprintf("berth template activate a %.12s", load(t, "a", "never seen").Version))
+		write(t, dir, "template.yml", "title: T\n") // a file of no template
+		line(t, offer(), "level=ERROR", "template.yml")
+		require.NoError(t, os.Remove(filepath.Join(dir, "template.yml")))
+		line(t, offer(), "level=INFO", "mistakes in a file are gone", "template.yml")
 	})
 }
 

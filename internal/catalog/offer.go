@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"maps"
 
 	"berth"
@@ -53,8 +55,7 @@ func (c *Catalog) logOffered(ctx context.Context, source ledger.TemplateSource, 
 	switch {
 	case !o.Activated && source == ledger.TemplateDirectory: // Directory logs it, at each start
 	case !o.Activated:
-		log.WarnContext(ctx, "template of the program not used: another one precedes, or it was deleted",
-			"active", before.Version, "activeSource", before.Source, "deleted", before.Deleted, "by", before.ChangedBy)
+		logNotUsed(ctx, c.log.With("source", source), "the program", o.Template, o.Version, before)
 	case before.Template == "":
 		log.InfoContext(ctx, "template added")
 	case before.Deleted:
@@ -67,6 +68,22 @@ func (c *Catalog) logOffered(ctx context.Context, source ledger.TemplateSource, 
 		}
 		log.WarnContext(ctx, "template replaces that of another source", "formerVersion", before.Version, "formerSource", before.Source)
 	}
+}
+
+// logNotUsed logs why new tasks do not use the version of a source, and how they would.
+func logNotUsed(ctx context.Context, log *slog.Logger, source string, name berth.Template, version string, now ledger.TemplateState) {
+	why := "a process has activated another version"
+	switch {
+	case now.Deleted && now.ChangedBy == "":
+		why = "it was deleted with its files"
+	case now.Deleted:
+		why = "an operator has deleted it"
+	case now.ChangedBy != "":
+		why = "an operator has activated another version"
+	}
+	log.WarnContext(ctx, "template of "+source+" not used: "+why, "template", name, "version", version, "active", now.Version,
+		"activeSource", now.Source, "deleted", now.Deleted, "by", now.ChangedBy,
+		"advice", fmt.Sprintf("berth template activate %s %.12s makes it that of new tasks", name, version))
 }
 
 func (c *Catalog) setOwn(source ledger.TemplateSource, change func(map[berth.Template]string)) {

@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
 
 	"berth/internal/setting"
+	"berth/internal/userfile"
 )
 
 // Files configure TLS. It is used if Enabled is true or any other field is set.
@@ -35,7 +35,7 @@ func (f Files) config(prefix string) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName}
 	if f.CA != "" {
-		pem, err := os.ReadFile(f.CA)
+		pem, err := userfile.Read(f.CA, userfile.MaxSettings)
 		if err != nil {
 			return nil, fmt.Errorf("read certificate authorities (%s_CA): %w", prefix, err)
 		}

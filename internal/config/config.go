@@ -57,7 +57,7 @@ type Telemetry struct {
 type API struct {
 	Addr           string        `help:"Address the HTTP API listens on, host:port." name:"http-addr" env:"BERTH_HTTP_ADDR" default:"127.0.0.1:8080"`
 	CORSOrigins    []string      `help:"Origins whose pages may call the API from a browser, such as https://app.example; * for all. Default: none." name:"cors-origins" env:"BERTH_CORS_ORIGINS"`
-	MaxUploadBytes int64         `help:"Maximum size of an upload in bytes." name:"max-upload-bytes" env:"BERTH_MAX_UPLOAD_BYTES" default:"10485760" min:"1"`
+	MaxUploadBytes int64         `help:"Maximum size of an upload in bytes." name:"max-upload-bytes" env:"BERTH_MAX_UPLOAD_BYTES" default:"10485760" min:"1" max:"67108864"`
 	Heartbeat      time.Duration `help:"Interval between heartbeats on an idle event stream." name:"sse-heartbeat" env:"BERTH_SSE_HEARTBEAT" default:"15s" min:"1ms"`
 	QueueMaxSize   int           `help:"Maximum number of unfinished tasks in a queue; more are refused. 0 for no limit." name:"queue-max-size" env:"QUEUE_MAX_SIZE" default:"1000" min:"0"`
 	ServiceMaxSize int           `help:"Maximum number of unfinished tasks of a user in a service; more are refused. 0 for no limit." name:"service-max-size" env:"BERTH_SERVICE_MAX_SIZE" default:"500" min:"0"`

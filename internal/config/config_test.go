@@ -2,12 +2,14 @@ package config_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
+	"berth"
 	"berth/internal/config"
 	"berth/internal/identity"
 )
@@ -86,7 +88,7 @@ func TestConfig_InvalidSetting_ErrorNamesVariable(t *testing.T) { // X6
 		"BERTH_QUEUES":           {"--queues=gold"},
 		"STREAM_FLUSH_SIZE":      {"--stream-flush-size=0"},
 		"BERTH_LOCAL_MODEL_URL":  {"--local-model-url=ftp://model"},
-		"BERTH_MAX_UPLOAD_BYTES": {"--max-upload-bytes=-1"},
+		"BERTH_MAX_UPLOAD_BYTES": {fmt.Sprintf("--max-upload-bytes=%d", berth.MaxUploadBytes+1)},
 		"BERTH_PAYLOAD_KEYS":     {"--payload-keys=nonsense"},
 	} {
 		_, err := tryParse(t, args...)

@@ -5,12 +5,12 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"berth"
+	"berth/internal/userfile"
 	"berth/internal/yamlfile"
 )
 
@@ -145,7 +145,7 @@ func LoadConfig(path string) (Config, error) {
 	if path == "" {
 		return parseConfig("routing.yaml", builtinRouting)
 	}
-	b, err := os.ReadFile(path) //nolint:gosec // the operator's own file
+	b, err := userfile.Read(path, userfile.MaxSettings)
 	if err != nil {
 		return Config{}, fmt.Errorf("read routing: %w", err)
 	}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/internal/llm"
+	"berth/internal/template"
+)
+
+func TestRoutingPrint_FileOfTheCommand_IsNamed(t *testing.T) {
+	t.Parallel()
+	file := write(t, t.TempDir(), "models.yaml", "providers: {p: {baseURL: 'http://127.0.0.1:1/v1'}}\nmodels: {only: {provider: p}}\n"+
+		"routes: {default: {paid: only, free: only}, vision: {paid: only, free: only}}\n")
+	for path, want := range map[string]string{"": "· routing file: built-in;", file: "· routing file: " + file + "\n"} {
+		var c routingPrint
+		c.Model.RoutingFile = path
+		var out, info bytes.Buffer
+		require.NoError(t, c.run(t.Context(), &out, &info))
+		require.True(t, strings.HasPrefix(info.String(), want), info.String())
+		require.True(t, strings.HasPrefix(out.String(), "TEMPLATE "), out.String())
+	}
+}
+
+// The commands of the README work with its routing file as they do with the built-in one.
+func TestReadme_RoutingFile_HasTheModelsOfItsCommands(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"../../README.md", "../../README.zh-CN.md"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		block := regexp.MustCompile("(?s)`models.yaml`:\n\n```yaml\n(.*?)```").FindSubmatch(text)
+		capped := regexp.MustCompile(`berth model cap (\S+) `).FindAllSubmatch(text, -1)
+		require.NotEmpty(t, capped, name)
+		require.Len(t, block, 2, name)
+		file := filepath.Join(t.TempDir(), "models.yaml")
+		require.NoError(t, os.WriteFile(file, block[1], 0o600))
+		for _, path := range []string{"", file} {
+			models, err := llm.LoadCatalog(path)
+			require.NoError(t, err, name)
+			used := models.UsedModels(template.Builtin().Templates)
+			for _, c := range capped {
+				require.Contains(t, used, string(c[1]), "%s: %q", name, path)
+			}
+			for _, one := range template.Builtin().Templates {
+				for _, r := range models.Routing(one) {
+					require.NotEmpty(t, r.Model, "%s: %q: %s %s %s", name, path, one.Name, r.Step, r.Tier)
+				}
+			}
+		}
+	}
+}
