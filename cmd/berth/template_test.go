@@ -135,6 +135,7 @@ func TestTemplateRender_Values_AreInTheMessages(t *testing.T) { // G8
 	write(t, dir, "_rules.prompt", "Be kind. ")
 	write(t, dir, "haiku.prompt", haiku)
 	write(t, dir, "broken.prompt", "x")
+	write(t, dir, "silent.prompt", "---\ntitle: S\ninput: {schema: {mood?: string}}\n---\n{{#if mood}}Be {{mood}}.{{/if}}")
 	out, err := templateRun(t, "render", "haiku", "--dir", dir, "--var", "topic=a,b=c")
 	require.NoError(t, err)
 	require.Equal(t, "user:\n    Be kind. Write a haiku about a,b=c.\n", out)
@@ -158,6 +159,7 @@ func TestTemplateRender_Values_AreInTheMessages(t *testing.T) { // G8
 	require.Contains(t, out, "[output of step read]")
 	for want, args := range map[string][]string{
 		"step answer needs topic: add --var ":    {"haiku", "--dir", dir},
+		"the prompt of step answer has no text ": {"silent", "--dir", dir},
 		`template "nope" not found: use one of `: {"nope"},
 		"the template broken has mistakes:\n":    {"broken", "--dir", dir},
 		"--var topic: write NAME=TEXT":           {"haiku", "--dir", dir, "-v", "topic"},

@@ -209,6 +209,13 @@ func TestLoad_EachMistake_IsReportedOnceWithPlaceAndRemedy(t *testing.T) { // G1
 		{change("facts.en.prompt", "", "{{mail]}}\n{{mial}}"), "facts.en.prompt:1: unexpected ']' in a tag: expected a name\nfacts.en.prompt:2: there is no variable \"mial\": write mail"},
 		{change("facts.en.prompt", "", "{{#each mail}}{{this}}{{/each}}"), "facts.en.prompt:1: {{#each}} needs a list: write {{#if}} or {{#with}} for a single value"},
 		{change("facts.en.prompt", "", "{{mail}}{{>ruels}}"), "facts.en.prompt:1: there is no partial \"ruels\": write rules"},
+		{change("reply.en.prompt", "", ""), "reply.en.prompt: the prompt has no text: write what the model shall do"},
+		{change("reply.en.prompt", "", " \n\t\r\n\u3000"), "reply.en.prompt: the prompt has no text: write what the model shall do"},
+		{change("reply.en.prompt", "", "---\nmodel: large\n---\n"), "reply.en.prompt: the prompt has no text: write what the model shall do, below the line --- that ends its fields\nreply.en.prompt:2: model: is stated twice: here, and as steps[2].model"},
+		{change("facts.en.prompt", "", "---\nconfig: {maxOutputTokens: 9}\n---\n"), "facts.en.prompt: the prompt has no text: write what the model shall do, below the line --- that ends its fields"},
+		{change("facts.en.prompt", "", "{{! later }}{{role \"user\"}}{{history}}{{section \"a\"}}"), "facts.en.prompt: the prompt has no text: write what the model shall do"},
+		{change("facts.en.prompt", "", "{{#if mail}} {{else}}\n{{/if}}"), "facts.en.prompt: the prompt has no text: write what the model shall do"},
+		{change("read.prompt", "", "\n"), "read.prompt: the prompt has no text: write what the model shall do"},
 		{change("facts.en.prompt", "", "{{mail}}{{#if mail}}\n{{mail}}"), "facts.en.prompt:1: the block {{#if}} has no end: add {{/if}}"},
 	} {
 		_, err := Load("reply", c.files)
