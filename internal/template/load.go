@@ -327,6 +327,9 @@ func (l *loader) readSingle(name string) {
 		return
 	}
 	front, _, ok := dotprompt.Split(src)
+	if l.unclosed(src) {
+		return
+	}
 	if !ok {
 		l.add(src.File, 1, nil, "a prompt that is a template begins with its fields between two lines ---, at least title: between them")
 		return

@@ -212,6 +212,12 @@ output:
 	require.Equal(t, "rain calm 3", msgs[1].Text())
 	require.Contains(t, msgs[0].Text(), `"lines"`)
 
+	one, err = Load("rule", map[string]string{"template.yaml": "title: Rule\nsteps: [{id: say}]\n", "say.prompt": "{{! text}}---\n{{>rule}}", "_rule.prompt": "---\nBe kind."})
+	require.NoError(t, err)
+	msgs, err = one.Messages(t.Context(), "say", "en", Input{})
+	require.NoError(t, err)
+	require.Equal(t, "---\n---\nBe kind.", msgs[0].Text(), "texts that begin with a line ---")
+
 	chinese, err := Load("shi", map[string]string{"shi.zh.prompt": "---\ntitle: 诗\n---\n写一首诗。"})
 	require.NoError(t, err)
 	require.Equal(t, []berth.Locale{"zh"}, chinese.Locales)
@@ -236,6 +242,8 @@ output:
 		{"---\ntitle: a\ninput: {schema: {b: string}}\nvariables: [{name: c}]\n---\n{{b}}{{c}}", `x.prompt:3: input.schema: the variables are declared`},
 		{"---\ntitle: a\nmodels: {paid: b}\nmodel: c\n---\nx", `x.prompt:4: model: is stated twice`},
 		{"---\ntitle: a\nlabel: [\n---\nx", "x.prompt:4: did not find"},
+		{"---\ntitle: A\n{{x}}", "x.prompt:1: the line --- at the start has no end: close it with ---"},
+		{"\n---\ntitle: A\n--\n{{x}}", "x.prompt:2: the line --- at the start has no end: close it with ---"},
 		{"---\ntitle: A\n---\n", "x.prompt: the prompt has no text: write what the model shall do, below the line --- that ends its fields"},
 		{"---\ntitle: A\nmode: vision\noutput: {schema: {a: string}}\ninput: {schema: {b: string}}\n---", "x.prompt: the prompt has no text"},
 	} {

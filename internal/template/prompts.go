@@ -133,7 +133,9 @@ func (l *loader) prompts(i int, s *Step, at fieldPath) {
 			missing = append(missing, localizedName(stem, locale))
 			continue
 		}
-		sources[locale] = src
+		if !l.unclosed(src) {
+			sources[locale] = src
+		}
 	}
 	if len(missing) > 0 {
 		l.unread, l.incomplete = true, true
@@ -187,6 +189,16 @@ func (l *loader) prompts(i int, s *Step, at fieldPath) {
 		}
 	}
 	s.Reads, s.Images = slices.Sorted(maps.Keys(reads)), slices.Sorted(maps.Keys(images))
+}
+
+// unclosed reports fields of a prompt without an end: they would be a part of its text.
+func (l *loader) unclosed(src dotprompt.Source) bool {
+	line, ok := dotprompt.Unclosed(src)
+	if ok {
+		l.add(src.File, line, nil, "the line --- at the start has no end: close it with ---, or write {{! text}}--- if the text begins with this line")
+		l.unread = true
+	}
+	return ok
 }
 
 // below states where the text of a prompt is.
