@@ -78,22 +78,12 @@ func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema
 			if meant == "" || object == nil || yamlfile.Child(object, meant) != nil {
 				continue
 			}
-			key := keyOf(object, name)
+			key := yamlfile.Key(object, name)
 			l.addAt(d.file, key.Line+d.offset, key.Column, child(p.Path, name), "unknown field: write %s", meant)
 			key.Value, found = meant, true
 		}
 	}
 	return found
-}
-
-// keyOf returns the node of a field's name.
-func keyOf(object *yaml.Node, name string) *yaml.Node {
-	for i := 0; i+1 < len(object.Content); i += 2 {
-		if object.Content[i].Value == name {
-			return object.Content[i]
-		}
-	}
-	return object
 }
 
 // violations reports what violates the schema of the files.
@@ -105,7 +95,7 @@ func (l *loader) violations(d *document, want *jsonschema.Schema, problems []sch
 			l.violated = append(l.violated, p.Path)
 		}
 		for _, name := range p.Unknown {
-			key, text := keyOf(n, name), "unknown field"+meant(name, known(want, p.Path))
+			key, text := yamlfile.Key(n, name), "unknown field"+meant(name, known(want, p.Path))
 			switch strings.Join(p.Schema, "/") {
 			case "$defs/title", "$defs/text":
 				text = noLanguage
