@@ -114,16 +114,32 @@ const noLanguage = "is not a language: write a tag such as en, pt-BR or zh"
 // position is the line in the words of the parser, which the mistake has already.
 var position = regexp.MustCompile(`^(yaml: )?line \d+:? `)
 
+// quoted is the advice for a text that means something else in YAML.
+const quoted = "put a text between quotation marks if it contains a colon before a space, or begins with one of { } [ ] * & ! | > % @ ` ' \" , ? -"
+
+// advice states what to do after an error of the parser, by a part of its words. The first counts.
+var advice = []struct{ of, text string }{
+	{"did not find expected ',' or '}'", `within braces, write a name with a question mark between quotation marks: {"x?": string}`},
+	{"unknown anchor", "anchors (&) and aliases (*) are not supported: write a value that begins with * between quotation marks"},
+	{"found unknown escape character", `write \\ for \ between double quotation marks, or put the text between single ones`},
+	{"mapping values are not allowed", quoted},
+	{"block sequence entries are not allowed", quoted},
+	{"cannot start any token", quoted},
+	{"did not find expected", quoted},
+	{"did not find URI escaped", quoted},
+	{"mapping keys are not allowed", quoted},
+}
+
 func (l *loader) syntax(file string, offset int, err error) {
 	line, message := 1, err.Error()
 	if s, ok := errors.AsType[*yamlfile.SyntaxError](err); ok {
 		line, message = max(s.Line, 1), s.Message
 	}
-	if strings.Contains(message, "did not find expected ',' or '}'") {
-		message += `; within braces, write a name with a question mark between quotation marks: {"x?": string}`
-	}
-	if strings.Contains(message, "unknown anchor") {
-		message += "; anchors (&) and aliases (*) are not supported: write a value that begins with * between quotation marks"
+	for _, a := range advice {
+		if strings.Contains(message, a.of) {
+			message += "; " + a.text
+			break
+		}
 	}
 	l.add(file, line+offset, nil, "%s", position.ReplaceAllString(strings.TrimPrefix(message, "yaml: "), ""))
 }
