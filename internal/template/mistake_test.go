@@ -265,8 +265,8 @@ func TestMessages_PromptWithoutText_IsAnError(t *testing.T) { // G1, G6
 	for body, values := range map[string]map[string]string{
 		"{{#if x}}hi {{x}}{{/if}}": nil,
 		"{{x}}\n{{role \"system\"}}{{#each list}}{{this}}{{/each}}{{section \"s\"}}": {"x": " \n"},
-		"{{#unless x}}Hello{{/unless}}{{#each list}}{{/each}}":                      {"x": "given"},
-		"{{#ifEquals @locale \"zh\"}}Hello {{x}}{{/ifEquals}}":                      {"x": "given"},
+		"{{#unless x}}Hello{{/unless}}{{#each list}}{{/each}}":                       {"x": "given"},
+		"{{#ifEquals @locale \"zh\"}}Hello {{x}}{{/ifEquals}}":                       {"x": "given"},
 	} {
 		for _, schema := range []string{"", "output: {schema: {a: string}}\n"} {
 			one, err := Load("x", map[string]string{"template.yaml": "title: X\nlocales: [en, zh]\nvariables: [{name: x}]\nsteps: [{id: say}]\nbackground: [{name: list, results: x}]\n",
