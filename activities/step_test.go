@@ -530,6 +530,25 @@ func validJSON(t *testing.T, name berth.Template) string {
 	return res.Text
 }
 
+// A provider would refuse a call without messages, as if its model were wrong.
+func TestRunStep_PromptWithoutText_FailsWithoutCall(t *testing.T) { // G1
+	t.Parallel()
+	h := newStepTest(t, "interview_prep", answers([2]string{"an answer", "stop"}))
+	silent, err := template.Load("interview_prep", map[string]string{"x.prompt": "---\ntitle: S\ninput: {schema: {\"mood?\": string}}\n---\n{{#if mood}}Be {{mood}}.{{/if}}"})
+	require.NoError(t, err)
+	_, err = h.Ledger.PutTemplate(t.Context(), ledger.TemplateVersion{
+		Template: silent.Name, Version: silent.Version, Source: ledger.TemplateAPI, Files: silent.Files(),
+	}, false)
+	require.NoError(t, err)
+	h.plan.TemplateVersion, h.plan.Steps[0].Name = silent.Version, berth.StepName(silent.Steps[0].ID)
+	_, err = h.attempt(nil)
+	app := applicationError(t, err)
+	require.Equal(t, string(berth.CodeInvalid), app.Type())
+	require.Equal(t, "the prompt of step answer has no text with these values of mood", app.Message())
+	require.True(t, app.NonRetryable())
+	require.Zero(t, h.calls.Load())
+}
+
 // The outcome of an answer that reached the token limit depends on the template.
 func TestRunStep_AnswerTruncated_ContinuedFailedOrMarked(t *testing.T) { // B3
 	t.Parallel()

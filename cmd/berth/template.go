@@ -157,6 +157,45 @@ func readTemplates(at string) (template.Tree, error) {
 	return tree, nil
 }
 
+// readAllTemplates reads several paths as one tree, in which each template has a name of its own. A path within another one has the same templates.
+func readAllTemplates(paths []string) (template.Tree, error) {
+	all := template.Tree{Paths: map[berth.Template]string{}}
+	for _, at := range paths {
+		tree, err := readTemplates(at)
+		if err != nil {
+			return all, err
+		}
+		if len(tree.Paths) == 0 && len(tree.Mistakes) == 0 {
+			return all, setting.Wrong(fmt.Errorf("%s has no template: a directory with a template.yaml, or a .prompt file", at))
+		}
+		again := map[berth.Template]bool{}
+		for _, name := range slices.Sorted(maps.Keys(tree.Paths)) {
+			at := tree.Paths[name]
+			first, ok := all.Paths[name]
+			again[name] = ok
+			switch {
+			case !ok:
+				all.Paths[name] = at
+			case !samePath(first, at):
+				all.Mistakes = append(all.Mistakes, template.Twice(name, at, first))
+			}
+		}
+		for _, m := range tree.Mistakes {
+			if !slices.Contains(all.Mistakes, m) {
+				all.Mistakes = append(all.Mistakes, m)
+			}
+		}
+		all.Templates = append(all.Templates, slices.DeleteFunc(tree.Templates, func(t *template.Template) bool { return again[t.Name] })...)
+	}
+	return all, nil
+}
+
+func samePath(a, b string) bool {
+	a, errA := filepath.Abs(a)
+	b, errB := filepath.Abs(b)
+	return errA == nil && errB == nil && a == b
+}
+
 type templateList struct {
 	templateSource
 	Source  string `help:"List only templates of this source of the server: builtin, directory or api."`

@@ -28,19 +28,12 @@ func (c *templateApply) Run(ctx context.Context, api *client.Client) error {
 }
 
 func (c *templateApply) run(ctx context.Context, api *client.Client, out io.Writer) error {
-	var all []*template.Template
-	var mistakes template.Mistakes
-	for _, at := range c.Paths {
-		tree, err := readTemplates(at)
-		if err != nil {
-			return err
-		}
-		if len(tree.Paths) == 0 && len(tree.Mistakes) == 0 {
-			return setting.Wrong(fmt.Errorf("%s has no template: a directory with a template.yaml, or a .prompt file", at))
-		}
-		all, mistakes = append(all, tree.Templates...), append(mistakes, tree.Mistakes...)
+	tree, err := readAllTemplates(c.Paths)
+	if err != nil {
+		return err
 	}
-	if err := reportMistakes(out, mistakes); err != nil {
+	all := tree.Templates
+	if err := reportMistakes(out, tree.Mistakes); err != nil {
 		return err
 	}
 	// A server of another release may refuse one: all are checked before the first is stored.

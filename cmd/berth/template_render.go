@@ -54,7 +54,7 @@ func (c *templateRender) run(ctx context.Context, out io.Writer) error {
 	}
 	_, in = t.Assume(in)
 	messages, err := t.Messages(ctx, step.ID, c.Locale, in)
-	if invalid, ok := errors.AsType[*berth.Error](err); ok && invalid.Field != "" {
+	if invalid, ok := errors.AsType[*berth.Error](err); ok && strings.HasPrefix(invalid.Field, "variables.") {
 		name := strings.TrimPrefix(invalid.Field, "variables.")
 		return setting.Wrong(fmt.Errorf("step %s needs %s: add --var %s=…", step.ID, name, name))
 	}

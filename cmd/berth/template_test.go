@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -45,6 +46,8 @@ func templateRun(t *testing.T, args ...string) (string, error) {
 		err = cmd.Template.Render.run(t.Context(), &out)
 	case "export":
 		err = cmd.Template.Export.run(t.Context(), &out)
+	case "apply": // with mistakes: there is no server
+		err = cmd.Template.Apply.run(t.Context(), nil, &out)
 	case "versions":
 		err = withAPI(t, cmd.Template.Versions.Server, &out, cmd.Template.Versions.run)
 	case "activate":
@@ -109,6 +112,19 @@ func TestTemplateValidate_Mistakes_AreListedWithTheirPlaces(t *testing.T) { // G
 	require.Equal(t, 1, found.Templates)
 	require.Len(t, found.Mistakes, 3)
 
+	// A name is that of one template, also in several directories.
+	more := t.TempDir()
+	write(t, more, "haiku.prompt", haiku)
+	write(t, more, "_rules.prompt", "Be kind. ")
+	for _, command := range [][]string{{"validate"}, {"apply", "--dry-run"}} {
+		out, err = templateRun(t, append(command, filepath.Dir(good)+"/haiku.prompt", more)...)
+		require.EqualError(t, err, "1 mistake in 1 file", command)
+		require.Regexp(t, regexp.QuoteMeta(filepath.Base(more)+"/haiku.prompt: the template haiku is in ")+".*poems/haiku.prompt already: use another name\n", out)
+	}
+	out, err = templateRun(t, "validate", good, filepath.Dir(good)+"/../poems/haiku.prompt", good)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "1 template without mistakes\n", "the same file is one template")
+
 	_, err = templateRun(t, "validate", t.TempDir())
 	require.ErrorContains(t, err, "has no template")
 	_, err = templateRun(t, "validate", write(t, dir, "notes.txt", "x"))
@@ -135,6 +151,7 @@ func TestTemplateRender_Values_AreInTheMessages(t *testing.T) { // G8
 	write(t, dir, "_rules.prompt", "Be kind. ")
 	write(t, dir, "haiku.prompt", haiku)
 	write(t, dir, "broken.prompt", "x")
+	write(t, dir, "silent.prompt", "---\ntitle: S\ninput: {schema: {\"mood?\": string}}\n---\n{{#if mood}}Be {{mood}}.{{/if}}")
 	out, err := templateRun(t, "render", "haiku", "--dir", dir, "--var", "topic=a,b=c")
 	require.NoError(t, err)
 	require.Equal(t, "user:\n    Be kind. Write a haiku about a,b=c.\n", out)
@@ -158,6 +175,7 @@ func TestTemplateRender_Values_AreInTheMessages(t *testing.T) { // G8
 	require.Contains(t, out, "[output of step read]")
 	for want, args := range map[string][]string{
 		"step answer needs topic: add --var ":    {"haiku", "--dir", dir},
+		"the prompt of step answer has no text ": {"silent", "--dir", dir},
 		`template "nope" not found: use one of `: {"nope"},
 		"the template broken has mistakes:\n":    {"broken", "--dir", dir},
 		"--var topic: write NAME=TEXT":           {"haiku", "--dir", dir, "-v", "topic"},

@@ -8,7 +8,6 @@ import (
 
 	"berth"
 	"berth/internal/config"
-	"berth/internal/setting"
 	"berth/internal/template"
 )
 
@@ -27,25 +26,17 @@ func (c *templateValidate) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var mistakes template.Mistakes
+	tree, err := readAllTemplates(c.Paths)
+	if err != nil {
+		return err
+	}
+	mistakes, found := tree.Mistakes, len(tree.Templates)
 	warnings := []string{}
-	found := 0
 	w := newTable(out)
-	for _, at := range c.Paths {
-		tree, err := readTemplates(at)
-		if err != nil {
-			return err
-		}
-		if len(tree.Paths) == 0 && len(tree.Mistakes) == 0 {
-			return setting.Wrong(fmt.Errorf("%s has no template: a directory with a template.yaml, or a .prompt file", at))
-		}
-		mistakes = append(mistakes, tree.Mistakes...)
-		found += len(tree.Templates)
-		for _, t := range tree.Templates {
-			warnings = append(warnings, models.Lacks(t)...)
-			if !c.JSON {
-				fmt.Fprintf(w, "ok\t%s\t%s\t%s\t%s\t%s\n", t.Name, count(len(t.Steps), "step"), count(len(t.Variables), "variable"), languages(t.Locales), tree.Paths[t.Name])
-			}
+	for _, t := range tree.Templates {
+		warnings = append(warnings, models.Lacks(t)...)
+		if !c.JSON {
+			fmt.Fprintf(w, "ok\t%s\t%s\t%s\t%s\t%s\n", t.Name, count(len(t.Steps), "step"), count(len(t.Variables), "variable"), languages(t.Locales), tree.Paths[t.Name])
 		}
 	}
 	if c.JSON {

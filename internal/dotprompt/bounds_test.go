@@ -112,6 +112,7 @@ func TestSplit_FrontMatter_LinesAreThoseOfTheFile(t *testing.T) { // G1
 		{"---\n---\nbody", "", "body", 3},
 		{"---\na: 1\n---", "a: 1\n", "", 4},
 		{"---\na: 1\n", "", "---\na: 1\n", 1},
+		{"---\n", "", "---\n", 1},
 		{"# heading\ntext", "", "# heading\ntext", 1},
 		{"----\na\n----\n", "", "----\na\n----\n", 1},
 	} {
@@ -119,5 +120,19 @@ func TestSplit_FrontMatter_LinesAreThoseOfTheFile(t *testing.T) { // G1
 		require.Equal(t, c.front, front.Text, "%q", c.text)
 		require.Equal(t, Source{"f", c.line, c.body}, body, "%q", c.text)
 		require.Equal(t, c.line > 1, ok, "%q", c.text)
+	}
+}
+
+func TestUnclosed_FrontMatterWithoutEnd_LineIsFound(t *testing.T) { // G1
+	t.Parallel()
+	for text, want := range map[string]int{
+		"---\nmodel: a\ntext": 1, "---": 1, "\n---\n": 2, "---\ntext": 1, "--- \r\na: 1\r\n": 1, "\ufeff---\na: 1\n----\ntext": 1,
+		"\n\n---\ntext": 3, "# licence\n---\n$schema: x\ntext": 2, "#a\n\n---\n\"model\": x": 3, "---\na: 1\n...\ntext": 1,
+		"---\na: 1\n---": 0, "---\n---\n": 0, "----\na: 1": 0, "text\n---\na: 1": 0, "# Heading\n---\ntext": 0, "# Heading\n\n---\n\nmodel: is a text": 0,
+		" ---\na: 1": 0, "": 0, "{{! text}}---\na: 1": 0, "# only": 0, "--": 0,
+	} {
+		line, ok := Unclosed(Source{"f", 1, text})
+		require.Equal(t, want, line, "%q", text)
+		require.Equal(t, want > 0, ok, "%q", text)
 	}
 }

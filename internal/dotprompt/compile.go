@@ -48,6 +48,8 @@ type Uses struct {
 	Partials []string
 	// Schema: the schema of the output is part of the text.
 	Schema bool
+	// Content: there is a text, a value or an image. Without it, the prompt has no message whatever the values are.
+	Content bool
 	// Context are the names after @ of Config.Context that occur, sorted.
 	Context []string
 	// Literals are the texts that the bodies themselves contain.
@@ -145,6 +147,7 @@ func (c *compiler) resolve(b *body, nodes []node) {
 		switch n := n.(type) {
 		case *textNode:
 			c.uses.Literals = append(c.uses.Literals, Source{b.file, n.line, n.text})
+			c.uses.Content = c.uses.Content || strings.TrimSpace(n.text) != ""
 		case *blockNode:
 			c.resolve(b, n.body)
 			c.resolve(b, n.inverse)
@@ -309,6 +312,7 @@ func (c *compiler) arguments(call *call, name string) bool {
 
 func (c *compiler) value(call *call, at *level) {
 	name := call.helper()
+	c.uses.Content = c.uses.Content || !slices.Contains([]string{"role", "section", "history"}, name)
 	if name == "" {
 		c.printable(c.shapeOf(call, at), call.line, "{{#each}} around {{this}}")
 		return

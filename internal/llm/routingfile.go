@@ -19,6 +19,13 @@ var routingSchemaFile []byte
 
 var routingSchema = schema.MustCompile("routing.schema.json", routingSchemaFile)
 
+// names describes those of routing.schema.json that operators choose.
+var names = map[string]string{
+	"models": "the name of a model: letters, digits, dots, _ and -, at most 64, the first one a letter or digit",
+	"queues": "the name of a queue: small letters, digits, _ and -, at most 64, the first one a letter",
+	"routes": "default, the name of a template such as ticket_summary, or of one of its steps such as ticket_summary.read",
+}
+
 // routingFile is a parsed routing file that collects the errors in it.
 type routingFile struct {
 	name string
@@ -45,7 +52,12 @@ func parseRoutingFile(name string, src []byte) (*routingFile, error) {
 			f.invalid(p.Path, "%s", p.Message)
 		}
 		for _, key := range p.Unknown {
-			f.invalid(slices.Concat(p.Path, []string{key}), "unknown field; see docs/providers.md")
+			said := "unknown field; see docs/providers.md"
+			if len(p.Path) == 1 && names[p.Path[0]] != "" {
+				said = "must be " + names[p.Path[0]]
+			}
+			line := yamlfile.Key(yamlfile.Find(root, p.Path), key).Line
+			f.invalidAt(line, slices.Concat(p.Path, []string{key}), "%s", said)
 		}
 	}
 	return f, f.err()
@@ -55,11 +67,15 @@ func (f *routingFile) err() error { return errors.Join(f.errs...) }
 
 // invalid records an error at a value. A path that the file does not contain gets the line of its parent.
 func (f *routingFile) invalid(path []string, format string, args ...any) {
+	f.invalidAt(yamlfile.Line(f.root, path), path, format, args...)
+}
+
+func (f *routingFile) invalidAt(line int, path []string, format string, args ...any) {
 	at := f.name
 	if len(path) > 0 {
 		at += ": " + strings.Join(path, ".")
 	}
-	f.errs = append(f.errs, fmt.Errorf("%s (line %d): %s", at, yamlfile.Line(f.root, path), fmt.Sprintf(format, args...)))
+	f.errs = append(f.errs, fmt.Errorf("%s (line %d): %s", at, line, fmt.Sprintf(format, args...)))
 }
 
 // checkBaseURL rejects addresses that would send calls, or a key, elsewhere than the operator reads.

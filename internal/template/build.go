@@ -245,7 +245,7 @@ func (l *loader) mode(i int, s *Step, at fieldPath) {
 		l.invalid(at(i, "mode"), "a stream is text: use batch for JSON")
 	case s.Mode != berth.ModeVision && len(s.Images) > 0:
 		l.invalid(at(i, "mode"), "only a step of mode vision shows an image to the model: %s", strings.Join(s.Images, ", "))
-	case s.Mode == berth.ModeVision && len(s.Images) == 0:
+	case s.Mode == berth.ModeVision && len(s.Images) == 0 && !l.unread:
 		l.invalid(at(i, "mode"), "the prompt of a step of mode vision needs {{media url=…}} with a variable of kind image")
 	case s.Mode == berth.ModeStream && s.Truncated == berth.TruncatedContinues:
 		l.invalid(at(i, "truncated"), "a stream ends where it is truncated: remove it")

@@ -327,6 +327,9 @@ func (l *loader) readSingle(name string) {
 		return
 	}
 	front, _, ok := dotprompt.Split(src)
+	if l.unclosed(src) {
+		return
+	}
 	if !ok {
 		l.add(src.File, 1, nil, "a prompt that is a template begins with its fields between two lines ---, at least title: between them")
 		return
@@ -345,7 +348,7 @@ func (l *loader) readSingle(name string) {
 		ID: onlyStep, Label: m.Label, Mode: m.Mode, Models: m.Models, Status: m.Status, MaxOutputTokens: m.MaxOutputTokens, Timeout: m.Timeout,
 		Truncated: m.Truncated, Empty: m.Empty,
 	}}}}
-	if keyOf(l.doc.root, "title") == l.doc.root {
+	if yamlfile.Key(l.doc.root, "title") == l.doc.root {
 		l.at(l.doc, nil, "title is missing: add it")
 	}
 	if locale != "" {

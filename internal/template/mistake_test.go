@@ -212,6 +212,12 @@ output:
 	require.Equal(t, "rain calm 3", msgs[1].Text())
 	require.Contains(t, msgs[0].Text(), `"lines"`)
 
+	one, err = Load("rule", map[string]string{"template.yaml": "title: Rule\nsteps: [{id: say}]\n", "say.prompt": "{{! text}}---\n{{>rule}}", "_rule.prompt": "---\nBe kind."})
+	require.NoError(t, err)
+	msgs, err = one.Messages(t.Context(), "say", "en", Input{})
+	require.NoError(t, err)
+	require.Equal(t, "---\n---\nBe kind.", msgs[0].Text(), "texts that begin with a line ---")
+
 	chinese, err := Load("shi", map[string]string{"shi.zh.prompt": "---\ntitle: 诗\n---\n写一首诗。"})
 	require.NoError(t, err)
 	require.Equal(t, []berth.Locale{"zh"}, chinese.Locales)
@@ -236,6 +242,10 @@ output:
 		{"---\ntitle: a\ninput: {schema: {b: string}}\nvariables: [{name: c}]\n---\n{{b}}{{c}}", `x.prompt:3: input.schema: the variables are declared`},
 		{"---\ntitle: a\nmodels: {paid: b}\nmodel: c\n---\nx", `x.prompt:4: model: is stated twice`},
 		{"---\ntitle: a\nlabel: [\n---\nx", "x.prompt:4: did not find"},
+		{"---\ntitle: A\n{{x}}", "x.prompt:1: the line --- at the start has no end: close it with ---"},
+		{"\n---\ntitle: A\n--\n{{x}}", "x.prompt:2: the line --- at the start has no end: close it with ---"},
+		{"---\ntitle: A\n---\n", "x.prompt: the prompt has no text: write what the model shall do, below the line --- that ends its fields"},
+		{"---\ntitle: A\nmode: vision\noutput: {schema: {a: string}}\ninput: {schema: {b: string}}\n---", "x.prompt: the prompt has no text"},
 	} {
 		_, err := Load("x", map[string]string{"x.prompt": c.text})
 		require.ErrorContains(t, err, c.want, c.text)
@@ -247,6 +257,29 @@ output:
 	for _, name := range []berth.Template{"", "X", "a b", "../x", "a/b", "é", berth.Template(strings.Repeat("x", 65)), "_x", "x-"} {
 		_, err = Load(name, valid)
 		require.ErrorContains(t, err, "invalid name", name)
+	}
+}
+
+func TestMessages_PromptWithoutText_IsAnError(t *testing.T) { // G1, G6
+	t.Parallel()
+	for body, values := range map[string]map[string]string{
+		"{{#if x}}hi {{x}}{{/if}}": nil,
+		"{{x}}\n{{role \"system\"}}{{#each list}}{{this}}{{/each}}{{section \"s\"}}": {"x": " \n"},
+		"{{#unless x}}Hello{{/unless}}{{#each list}}{{/each}}":                       {"x": "given"},
+		"{{#ifEquals @locale \"zh\"}}Hello {{x}}{{/ifEquals}}":                       {"x": "given"},
+	} {
+		for _, schema := range []string{"", "output: {schema: {a: string}}\n"} {
+			one, err := Load("x", map[string]string{"template.yaml": "title: X\nlocales: [en, zh]\nvariables: [{name: x}]\nsteps: [{id: say}]\nbackground: [{name: list, results: x}]\n",
+				"say.prompt": "---\nmodel: m\n" + schema + "---\n" + body + "{{#each list}}{{/each}}"})
+			require.NoError(t, err, body)
+			_, err = one.Messages(t.Context(), "say", "en", Input{Texts: values})
+			require.Equal(t, berth.Invalid("variables", "the prompt of step say has no text with these values of list, x"), err, body)
+			msgs, err := one.Messages(t.Context(), "say", "en", Input{Texts: values, Lists: map[string][]string{"list": {"a"}}})
+			if strings.Contains(body, "{{this}}") {
+				require.NoError(t, err, body)
+				require.NotEmpty(t, msgs, body)
+			}
+		}
 	}
 }
 

@@ -133,7 +133,9 @@ func (l *loader) prompts(i int, s *Step, at fieldPath) {
 			missing = append(missing, localizedName(stem, locale))
 			continue
 		}
-		sources[locale] = src
+		if !l.unclosed(src) {
+			sources[locale] = src
+		}
 	}
 	if len(missing) > 0 {
 		l.unread, l.incomplete = true, true
@@ -162,13 +164,17 @@ func (l *loader) prompts(i int, s *Step, at fieldPath) {
 		if !ok {
 			continue
 		}
-		_, body, _ := dotprompt.Split(src)
+		_, body, fields := dotprompt.Split(src)
 		p, problems := dotprompt.Compile(body, dotprompt.Config{
 			Names: l.names(i), Context: contextNames, Schema: s.Schema != nil || l.spec.Steps[i].Schema.Kind != 0,
 			Partial: func(name string) (dotprompt.Source, error) { return l.partial(name, locale) },
 		})
 		for _, problem := range problems {
 			l.add(problem.File, problem.Line, nil, "%s", problem.Message)
+		}
+		if len(problems) == 0 && !p.Uses().Content && !slices.Contains(slices.Collect(maps.Values(l.bad)), true) {
+			l.add(src.File, 0, nil, "the prompt has no text: write what the model shall do%s", below(fields))
+			l.unread = true
 		}
 		l.out.prompts[promptKey{s.ID, locale}] = p
 		l.checkMarkers(p, i == len(l.spec.Steps)-1)
@@ -183,6 +189,24 @@ func (l *loader) prompts(i int, s *Step, at fieldPath) {
 		}
 	}
 	s.Reads, s.Images = slices.Sorted(maps.Keys(reads)), slices.Sorted(maps.Keys(images))
+}
+
+// unclosed reports fields of a prompt without an end: they would be a part of its text.
+func (l *loader) unclosed(src dotprompt.Source) bool {
+	line, ok := dotprompt.Unclosed(src)
+	if ok {
+		l.add(src.File, line, nil, "the line --- at the start has no end: close it with ---, or write {{! text}}--- if the text begins with this line")
+		l.unread = true
+	}
+	return ok
+}
+
+// below states where the text of a prompt is.
+func below(fields bool) string {
+	if fields {
+		return ", below the line --- that ends its fields"
+	}
+	return ""
 }
 
 // contextLocale is the language of the task, after @ in prompts.

@@ -71,7 +71,8 @@ func (t *Template) Locale(wanted berth.Locale) berth.Locale {
 }
 
 // Messages returns the messages of a step in the language for a locale. Its error has berth.CodeInvalid and names the variable if one that the
-// prompt needs has no text.
+// prompt needs has no text, or all of them if the
+// prompt has none with their values.
 func (t *Template) Messages(ctx context.Context, step string, wanted berth.Locale, in Input) ([]Message, error) {
 	s, ok := t.Step(step)
 	locale := t.Locale(wanted)
@@ -92,10 +93,21 @@ func (t *Template) Messages(ctx context.Context, step string, wanted berth.Local
 		messages[i].Parts = slices.DeleteFunc(messages[i].Parts, func(p dotprompt.Part) bool { return p.Section != "" })
 	}
 	messages = slices.DeleteFunc(messages, func(m Message) bool { return len(m.Parts) == 0 })
+	if len(messages) == 0 { // a provider refuses a call without messages, or answers anything
+		return nil, berth.Invalid("variables", "the prompt of step %s has no text%s", step, s.dependence())
+	}
 	if s.Schema != nil && !p.Uses().Schema {
 		messages = instruct(messages, locale, string(s.Schema))
 	}
 	return messages, nil
+}
+
+// dependence states what the text of the prompt depends on.
+func (s Step) dependence() string {
+	if len(s.Reads) == 0 {
+		return ""
+	}
+	return " with these values of " + strings.Join(s.Reads, ", ")
 }
 
 // values returns the values of a prompt: variables and outputs that are given, defaults of others, and lists.

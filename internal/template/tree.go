@@ -201,9 +201,14 @@ func (r *treeReader) templates(dir string, dirs []directory) {
 	}
 }
 
+// Twice is the mistake of a second template of the same name.
+func Twice(name berth.Template, at, first string) Mistake {
+	return Mistake{File: at, Message: fmt.Sprintf("the template %s is in %s already: use another name", name, first)}
+}
+
 func (r *treeReader) load(name berth.Template, at string, l *loader) {
 	if first, ok := r.tree.Paths[name]; ok {
-		r.mistake(at, "the template %s is in %s already: use another name", name, first)
+		r.tree.Mistakes = append(r.tree.Mistakes, Twice(name, at, first))
 		return
 	}
 	r.tree.Paths[name] = at

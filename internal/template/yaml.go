@@ -78,22 +78,12 @@ func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema
 			if meant == "" || object == nil || yamlfile.Child(object, meant) != nil {
 				continue
 			}
-			key := keyOf(object, name)
+			key := yamlfile.Key(object, name)
 			l.addAt(d.file, key.Line+d.offset, key.Column, child(p.Path, name), "unknown field: write %s", meant)
 			key.Value, found = meant, true
 		}
 	}
 	return found
-}
-
-// keyOf returns the node of a field's name.
-func keyOf(object *yaml.Node, name string) *yaml.Node {
-	for i := 0; i+1 < len(object.Content); i += 2 {
-		if object.Content[i].Value == name {
-			return object.Content[i]
-		}
-	}
-	return object
 }
 
 // violations reports what violates the schema of the files.
@@ -105,7 +95,7 @@ func (l *loader) violations(d *document, want *jsonschema.Schema, problems []sch
 			l.violated = append(l.violated, p.Path)
 		}
 		for _, name := range p.Unknown {
-			key, text := keyOf(n, name), "unknown field"+meant(name, known(want, p.Path))
+			key, text := yamlfile.Key(n, name), "unknown field"+meant(name, known(want, p.Path))
 			switch strings.Join(p.Schema, "/") {
 			case "$defs/title", "$defs/text":
 				text = noLanguage
@@ -124,16 +114,32 @@ const noLanguage = "is not a language: write a tag such as en, pt-BR or zh"
 // position is the line in the words of the parser, which the mistake has already.
 var position = regexp.MustCompile(`^(yaml: )?line \d+:? `)
 
+// quoted is the advice for a text that means something else in YAML.
+const quoted = "put a text between quotation marks if it contains a colon before a space, or begins with one of { } [ ] * & ! | > % @ ` ' \" , ? -"
+
+// advice states what to do after an error of the parser, by a part of its words. The first counts.
+var advice = []struct{ of, text string }{
+	{"did not find expected ',' or '}'", `within braces, write a name with a question mark between quotation marks: {"x?": string}`},
+	{"unknown anchor", "anchors (&) and aliases (*) are not supported: write a value that begins with * between quotation marks"},
+	{"found unknown escape character", `write \\ for \ between double quotation marks, or put the text between single ones`},
+	{"mapping values are not allowed", quoted},
+	{"block sequence entries are not allowed", quoted},
+	{"cannot start any token", quoted},
+	{"did not find expected", quoted},
+	{"did not find URI escaped", quoted},
+	{"mapping keys are not allowed", quoted},
+}
+
 func (l *loader) syntax(file string, offset int, err error) {
 	line, message := 1, err.Error()
 	if s, ok := errors.AsType[*yamlfile.SyntaxError](err); ok {
 		line, message = max(s.Line, 1), s.Message
 	}
-	if strings.Contains(message, "did not find expected ',' or '}'") {
-		message += `; within braces, write a name with a question mark between quotation marks: {"x?": string}`
-	}
-	if strings.Contains(message, "unknown anchor") {
-		message += "; anchors (&) and aliases (*) are not supported: write a value that begins with * between quotation marks"
+	for _, a := range advice {
+		if strings.Contains(message, a.of) {
+			message += "; " + a.text
+			break
+		}
 	}
 	l.add(file, line+offset, nil, "%s", position.ReplaceAllString(strings.TrimPrefix(message, "yaml: "), ""))
 }

@@ -101,6 +101,16 @@ func Find(root *yaml.Node, path []string) *yaml.Node {
 	return root
 }
 
+// Key returns the node of a key of a mapping, or the mapping if it does not have the key.
+func Key(mapping *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			return mapping.Content[i]
+		}
+	}
+	return mapping
+}
+
 // Child returns the value of a mapping's key or of a list's index, nil when there is none.
 func Child(node *yaml.Node, key string) *yaml.Node {
 	switch node.Kind {
