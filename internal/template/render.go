@@ -71,8 +71,7 @@ func (t *Template) Locale(wanted berth.Locale) berth.Locale {
 }
 
 // Messages returns the messages of a step in the language for a locale. Its error has berth.CodeInvalid and names the variable if one that the
-// prompt needs has no text, or all of them if the
-// prompt has none with their values.
+// prompt needs has no text, or all of them if the prompt has none with their values.
 func (t *Template) Messages(ctx context.Context, step string, wanted berth.Locale, in Input) ([]Message, error) {
 	s, ok := t.Step(step)
 	locale := t.Locale(wanted)
