@@ -56,7 +56,7 @@ func (c *doctorCommand) development() []doctor.Finding {
 	if err != nil {
 		return nil
 	}
-	// The server prints its address of Temporal for other commands: set to that, it is no other server.
+	// The server prints its address of Temporal for other commands: set to that, it is the same server.
 	own := (c.Redis.IsDefault() || string(c.Redis.Addr) == ready.RedisAddr) &&
 		(c.Temporal.IsDefault() || c.Temporal.Addr == ready.TemporalAddr) &&
 		(c.Database.IsDefault() || c.Database.URLFile == "" && string(c.Database.URL) == ready.Database)

@@ -84,7 +84,7 @@ func TestDirectory_FilesChange_FollowedWithoutHarm(t *testing.T) {
 		require.Contains(t, log, "mistake in a template")
 		require.Contains(t, log, "broken.prompt line=2 field=titel")
 		require.Equal(t, 1, strings.Count(log, "field=titel"), "once")
-		line(t, log, "level=WARN", "template of the directory not used: an operator has activated another version", "by=olga",
+		line(t, log, "level=WARN", `msg="template not used"`, `of="the directory" reason="an operator has activated another version"`, "by=olga",
 			fmt.Sprintf("berth template activate a %.12s", one.Version))
 		requireActive(t, c, "a", two.Version)
 	})
@@ -215,7 +215,7 @@ func TestDirectory_FilesAddedChangedRemoved_EachIsLoggedWithItsVersion(t *testin
 		requireVersion(t, c, one)
 
 		write(t, dir, "a.prompt", prompt+"two {{x}}\n")
-		line(t, offer(), "level=WARN", "not used: an operator has activated another version", "template=a", fmt.Sprintf("berth template activate a %.12s", two.Version))
+		line(t, offer(), "level=WARN", `reason="an operator has activated another version"`, "template=a", fmt.Sprintf("berth template activate a %.12s", two.Version))
 		require.NoError(t, l.ActivateTemplate(t.Context(), "a", two.Version, "olga"))
 		require.NoError(t, os.Remove(filepath.Join(dir, "a.prompt")))
 		line(t, offer(), "level=WARN", "stays active, because an operator activated it", "template=a", "version="+two.Version, "by=olga")
@@ -223,7 +223,7 @@ func TestDirectory_FilesAddedChangedRemoved_EachIsLoggedWithItsVersion(t *testin
 
 		require.NoError(t, l.DeleteTemplate(t.Context(), "a", "olga"))
 		write(t, dir, "a.prompt", prompt+"never seen {{x}}\n")
-		line(t, offer(), "level=WARN", "not used: an operator has deleted it", "template=a", "by=olga",
+		line(t, offer(), "level=WARN", `reason="an operator has deleted it"`, "template=a", "by=olga",
 			fmt.Sprintf("berth template activate a %.12s", load(t, "a", "never seen").Version))
 		write(t, dir, "template.yml", "title: T\n") // a file of no template
 		line(t, offer(), "level=ERROR", "template.yml")

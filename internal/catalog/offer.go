@@ -81,7 +81,7 @@ func logNotUsed(ctx context.Context, log *slog.Logger, source string, name berth
 	case now.ChangedBy != "":
 		why = "an operator has activated another version"
 	}
-	log.WarnContext(ctx, "template of "+source+" not used: "+why, "template", name, "version", version, "active", now.Version,
+	log.WarnContext(ctx, "template not used", "of", source, "reason", why, "template", name, "version", version, "active", now.Version,
 		"activeSource", now.Source, "deleted", now.Deleted, "by", now.ChangedBy,
 		"advice", fmt.Sprintf("berth template activate %s %.12s makes it that of new tasks", name, version))
 }

@@ -31,7 +31,7 @@ func Split(src Source) (front, body Source, ok bool) {
 	}
 }
 
-// opening returns what precedes a first line --- and what follows it, which is empty if there is no such line.
+// opening returns what precedes a first line --- and what follows it, which is empty without such a line.
 func opening(text string) (before, rest string) {
 	rest = text
 	for {

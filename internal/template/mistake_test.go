@@ -269,8 +269,10 @@ func TestMessages_PromptWithoutText_IsAnError(t *testing.T) { // G1, G6
 		"{{#ifEquals @locale \"zh\"}}Hello {{x}}{{/ifEquals}}":                       {"x": "given"},
 	} {
 		for _, schema := range []string{"", "output: {schema: {a: string}}\n"} {
-			one, err := Load("x", map[string]string{"template.yaml": "title: X\nlocales: [en, zh]\nvariables: [{name: x}]\nsteps: [{id: say}]\nbackground: [{name: list, results: x}]\n",
-				"say.prompt": "---\nmodel: m\n" + schema + "---\n" + body + "{{#each list}}{{/each}}"})
+			one, err := Load("x", map[string]string{
+				"template.yaml": "title: X\nlocales: [en, zh]\nvariables: [{name: x}]\nsteps: [{id: say}]\nbackground: [{name: list, results: x}]\n",
+				"say.prompt":    "---\nmodel: m\n" + schema + "---\n" + body + "{{#each list}}{{/each}}",
+			})
 			require.NoError(t, err, body)
 			_, err = one.Messages(t.Context(), "say", "en", Input{Texts: values})
 			require.Equal(t, berth.Invalid("variables", "the prompt of step say has no text with these values of list, x"), err, body)
