@@ -2,6 +2,7 @@
 package userfile
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -18,6 +19,9 @@ const stdin = "/dev/stdin"
 // that is larger, and no more than the limit of what has no size.
 func Read(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path) // before it is opened: that alone has an effect on some devices
+	if missing, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, &fs.PathError{Op: "open", Path: missing.Path, Err: missing.Err} // whatever the order of the calls
+	}
 	if err != nil {
 		return nil, err
 	}
