@@ -33,24 +33,23 @@ type SlotTimes struct {
 // ModelLimits are the configured limits of a model. Each call passes them, so that they return after a loss of data. Those that
 // operators have set with SetModelLimits take precedence.
 type ModelLimits struct {
-	Cap         int    // slots of the model; a lower one than before revokes nothing
-	UserCap     int    // slots of one user, of all models together; 0 for no limit
-	RPM, TPM    int    // requests and tokens per minute; 0 for no limit
-	Provider    string // whose models share ProviderCap
-	ProviderCap int    // 0 for no limit
+	Cap         int    `json:"cap"`         // slots of the model; a lower one than before revokes nothing
+	UserCap     int    `json:"userCap"`     // slots of one user, of all models together; 0 for no limit
+	RPM         int    `json:"rpm"`         // requests per minute; 0 for no limit
+	TPM         int    `json:"tpm"`         // tokens per minute; 0 for no limit
+	Provider    string `json:"provider"`    // whose models share ProviderCap
+	ProviderCap int    `json:"providerCap"` // 0 for no limit
 	// Queues are the weights of the queues, 1 by default.
-	Queues map[berth.Queue]int
+	Queues map[berth.Queue]int `json:"queues"`
 }
 
 // arg returns the limits as include room reads them.
 func (l ModelLimits) arg() string {
-	queues := l.Queues
-	if queues == nil {
-		queues = map[berth.Queue]int{}
+	l.Cap = max(0, l.Cap)
+	if l.Queues == nil {
+		l.Queues = map[berth.Queue]int{}
 	}
-	b, _ := json.Marshal(map[string]any{ // numbers and texts: never fails; the keys are sorted
-		"cap": max(0, l.Cap), "userCap": l.UserCap, "rpm": l.RPM, "tpm": l.TPM, "provider": l.Provider, "providerCap": l.ProviderCap, "queues": queues,
-	})
+	b, _ := json.Marshal(l) // numbers and texts: never fails; the names of queues are sorted
 	return string(b)
 }
 

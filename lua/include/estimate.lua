@@ -24,17 +24,8 @@ local function newcomer_position(room, flow)
     before = math.min(before, state('n:' .. above.path))
     member, node = nil, above
   end
-  local position = before
   local tag = tonumber(redis.call('ZSCORE', node.parent.order, node.name) or nil) or math.max(state('V:'), finish_of(node))
-  local all = redis.call('ZRANGE', node.parent.order, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    local queue = all[i]
-    if queue ~= node.name then
-      local rounds = tonumber(all[i + 1]) <= tag and 1 or 0
-      position = position + math.min(state('n:' .. queue), math.floor((before + rounds) * node_at(room, queue).weight / node.weight))
-    end
-  end
-  return position
+  return with_others(before, others_of(room, node, tag))
 end
 
 -- wait_at returns how many ms a call waits for a slot before which so many are served; -1 when it is not known.

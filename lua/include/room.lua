@@ -130,10 +130,9 @@ end
 
 -- full_on returns the highest node of a flow's path that is at its limit; nil where none is.
 local function full_on(room, flow)
-  local full, node = nil, flow
-  while node.parent do
-    if is_full(room, node) then full = node end
-    node = node.parent
+  local full
+  for _, node in ipairs(flow.limited) do
+    if is_full(room, node) then full = full or node end
   end
   return full
 end
@@ -161,7 +160,7 @@ end
 
 -- enter puts a node into the order, and those above it, unless one is at its limit. A flow is not in it, and has `member` there. What
 -- returns with tags has these, if they are lower.
-function enter(room, node, member, tags)
+local function enter(room, node, member, tags)
   while node.parent do
     if is_full(room, node) then return set_node_aside(room, node, member) end
     if room.aside and node.limit > 0 then redis.call('ZREM', room.aside, node.path) end
@@ -207,11 +206,7 @@ end
 
 -- return_path returns what was set aside on the path of a flow.
 local function return_path(room, flow)
-  local node = flow
-  while node.parent do
-    if node.limit > 0 then return_node(room, node) end
-    node = node.parent
-  end
+  for i = #flow.limited, 1, -1 do return_node(room, flow.limited[i]) end
 end
 
 -- try_again returns what was set aside on the path of a flow with leases, whose first one is `member` in the order.
@@ -240,16 +235,12 @@ end
 
 -- hold gives a lease of a flow a slot until expiry, or prolongs it.
 local function hold(room, lease, flow, expiry)
-  local call, node = room.call, flow
+  local call = room.call
   expiry = whole(expiry)
   redis.call('ZADD', room.holders, expiry, lease)
-  while node.parent do
-    if node.limit > 0 then
-      in_use(call, node.name)
-      call.used[node.name] = call.used[node.name] + redis.call('ZADD', slots_key(call, node.name), expiry, lease)
-      redis.call('PEXPIRE', slots_key(call, node.name), call.ttl)
-    end
-    node = node.parent
+  for _, node in ipairs(flow.limited) do
+    call.used[node.name] = in_use(call, node.name) + redis.call('ZADD', slots_key(call, node.name), expiry, lease)
+    redis.call('PEXPIRE', slots_key(call, node.name), call.ttl)
   end
   if room.provider then
     redis.call('ZADD', room.provider, expiry, lease)
@@ -269,14 +260,11 @@ end
 -- unhold takes its slot from a lease of a flow, whatever the reason, and reports whether it had one. What was set aside because of a limit
 -- returns with serve.
 local function unhold(room, lease, flow)
-  local call, node = room.call, flow
+  local call = room.call
   if redis.call('ZREM', room.holders, lease) == 0 then return false end
-  while node.parent do
-    if node.limit > 0 then
-      free(call, slots_key(call, node.name), lease, node.name)
-      call.used[node.name] = nil
-    end
-    node = node.parent
+  for _, node in ipairs(flow.limited) do
+    free(call, slots_key(call, node.name), lease, node.name)
+    call.used[node.name] = nil
   end
   if room.provider then free(call, room.provider, lease) end
   return true
@@ -433,11 +421,7 @@ local function grant_first(room, flow, lease, member)
   hold(room, lease, flow, expiry)
   charge_pace(room, cost)
   measure_gap(room)
-  local node = flow
-  while node.parent do
-    if node.limit > 0 then served(room, slots_key(call, node.name), node.path) end
-    node = node.parent
-  end
+  for _, node in ipairs(flow.limited) do served(room, slots_key(call, node.name), node.path) end
   if room.provider then redis.call('ZREM', room.provider .. ':aside', room.model) end
   advance(room, flow, member)
   room.granted[flow.path] = true

@@ -34,12 +34,14 @@ end
 local function node_at(room, path)
   local node = room.nodes[path]
   if node then return node end
-  node = { path = path, order = room.stem .. 'order:' .. path, finish = room.stem .. 'finish:' .. path, weights = room.stem .. 'weights:' .. path }
+  node = {
+    path = path, order = room.stem .. 'order:' .. path, finish = room.stem .. 'finish:' .. path, weights = room.stem .. 'weights:' .. path,
+    limited = {}, -- the nodes of the path that have a limit, the highest first
+  }
   room.nodes[path] = node
   if path == '' then return node end
   local above, name = string.match(path, '^(.*)|(.*)$')
   node.name, node.parent, node.leases = name or path, node_at(room, above or ''), room.stem .. 'flow:' .. path
-  node.queue = above and node.parent.queue or path
   node.depth = (node.parent.depth or 0) + 1
   if above then
     local level = level_of(room, name)
@@ -47,6 +49,8 @@ local function node_at(room, path)
   else
     node.weight, node.limit = room.queues and room.queues[path] or 1, 0
   end
+  for i, limited in ipairs(node.parent.limited) do node.limited[i] = limited end
+  if node.limit > 0 then table.insert(node.limited, node) end
   return node
 end
 
@@ -135,8 +139,6 @@ local function finish_of(node) return tonumber(redis.call('ZSCORE', node.parent.
 local function tag_of(room, node, credit)
   return math.max(read_state(room, 'V:' .. node.parent.path) - credit, finish_of(node))
 end
-
-local enter -- see include room: it sets aside what is at a limit
 
 -- list puts a node into the order of its parent; `member` is that of a flow. unlist takes it out.
 local function list(node, member, tag)
@@ -248,11 +250,34 @@ local function take_first(room, flow, lease, member, cost)
   return ticket
 end
 
+-- others_of returns what the leases of other queues depend on that are served before one of a queue with a tag.
+local function others_of(room, queue, tag)
+  local others, all = {}, redis.call('ZRANGE', queue.parent.order, 0, -1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    if all[i] ~= queue.name then
+      table.insert(others, {
+        rounds = tonumber(all[i + 1]) <= tag and 1 or 0, share = node_at(room, all[i]).weight / queue.weight,
+        waiting = read_state(room, 'n:' .. all[i]),
+      })
+    end
+  end
+  return others
+end
+
+-- with_others adds to the number of leases of a queue those of others that are served before.
+local function with_others(before, others)
+  local position = before
+  for _, other in ipairs(others) do
+    position = position + math.min(other.waiting, math.floor((before + other.rounds) * other.share))
+  end
+  return position
+end
+
 -- standing_of returns what the positions of a flow's leases depend on. It may be called after the last change.
 local function standing_of(room, flow)
   if flow.standing then return flow.standing end
   local _, member = head_of(flow)
-  local s = { tags = tags_of(flow, member), levels = {}, others = {} }
+  local s = { tags = tags_of(flow, member), levels = {} }
   flow.standing = s
   local node = flow
   while node.parent.parent do
@@ -263,15 +288,7 @@ local function standing_of(room, flow)
     })
     member, node = nil, above
   end
-  local all = redis.call('ZRANGE', node.parent.order, 0, -1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    if all[i] ~= node.name then
-      table.insert(s.others, {
-        rounds = tonumber(all[i + 1]) <= s.tags[1] and 1 or 0, share = node_at(room, all[i]).weight / node.weight,
-        waiting = read_state(room, 'n:' .. all[i]),
-      })
-    end
-  end
+  s.others = others_of(room, node, s.tags[1])
   return s
 end
 
@@ -282,9 +299,5 @@ local function position_of(room, lease)
   local s = standing_of(room, flow)
   local before = redis.call('ZRANK', flow.leases, lease)
   for _, l in ipairs(s.levels) do before = math.min(math.floor(before * l.shares) + l.rank, l.waiting - 1) end
-  local position = before
-  for _, other in ipairs(s.others) do
-    position = position + math.min(other.waiting, math.floor((before + other.rounds) * other.share))
-  end
-  return math.max(0, position), ticket_of(tonumber(redis.call('ZSCORE', flow.leases, lease)), s.tags)
+  return math.max(0, with_others(before, s.others)), ticket_of(tonumber(redis.call('ZSCORE', flow.leases, lease)), s.tags)
 end
