@@ -61,6 +61,14 @@ func (m Model) CostMicros(u berth.Usage) int64 {
 type Catalog struct {
 	cfg      Config
 	settings Settings
+	queues   map[call]berth.Queue
+	weights  map[berth.Queue]int
+}
+
+// call is what decides the queue of a call.
+type call struct {
+	tier berth.Tier
+	mode berth.Mode
 }
 
 // LoadCatalog returns the catalog of a routing file, the built-in one for an empty path, without keys: it can plan calls
@@ -87,6 +95,15 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 			return nil, err
 		}
 		c.cfg.Queues = queues
+	}
+	c.queues, c.weights = map[call]berth.Queue{}, map[berth.Queue]int{}
+	for _, tier := range tiers {
+		for _, mode := range modes {
+			c.queues[call{tier, mode}] = c.cfg.queuesFor(tier, mode)[0]
+		}
+	}
+	for name, q := range c.cfg.Queues {
+		c.weights[name] = q.Weight
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.BaseURLs)) {
 		if _, ok := cfg.Providers[name]; !ok {
@@ -165,7 +182,7 @@ func (c *Catalog) UsedModels(templates []*template.Template) []string {
 
 // queueFor returns the queue of calls of a tier and mode.
 func (c *Catalog) queueFor(tier berth.Tier, mode berth.Mode) berth.Queue {
-	return c.cfg.queuesFor(tier, mode)[0]
+	return c.queues[call{tier, mode}]
 }
 
 // Queues returns the names of the queues, from the highest weight to the lowest.
@@ -175,14 +192,8 @@ func (c *Catalog) Queues() []berth.Queue {
 	})
 }
 
-// QueueWeights returns the weights of the queues.
-func (c *Catalog) QueueWeights() map[berth.Queue]int {
-	weights := map[berth.Queue]int{}
-	for name, q := range c.cfg.Queues {
-		weights[name] = q.Weight
-	}
-	return weights
-}
+// QueueWeights returns the weights of the queues, which the caller must not change.
+func (c *Catalog) QueueWeights() map[berth.Queue]int { return c.weights }
 
 // MaxTasks returns the maximum number of unfinished tasks of a queue, 0 if the routing file states none.
 func (c *Catalog) MaxTasks(queue berth.Queue) int { return c.cfg.Queues[queue].MaxTasks }
