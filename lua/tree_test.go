@@ -208,3 +208,28 @@ func TestReadRoom_QueueRemoved_ItsCallsAreShown(t *testing.T) {
 		require.Len(t, h.drain("m"), 3)
 	})
 }
+
+// G11: a team whose only user is at the limit hides no other, also after the renewal of its waiting calls.
+func TestTree_OnlyUserOfTeamAtLimit_OthersAreServed(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		require.NoError(t, s.SetLevel(t.Context(), lua.Level{Team: "t"}, 2, 2))
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1, UserCap: 1}}
+		of := func(p lua.Path, rest string) string { return lua.Lease{Process: "p", Path: p, Rest: rest}.ID() }
+		a := lua.Path{Queue: paidStream, Group: lua.Group{Team: "t"}, UserID: "a"}
+		require.Equal(t, lua.SlotGranted, h.acquire("other", of(a, "1")).Code)
+		h.limits.Cap = 0
+		mine := lua.ModelLeases{Model: "m", Limits: h.limits}
+		for _, l := range []string{of(a, "2"), of(lua.Path{Queue: freeBatch, UserID: "c"}, "3")} {
+			mine.Waiters = append(mine.Waiters, lua.WaitingLease{Lease: l, Ticket: h.acquire("m", l).Ticket})
+		}
+		for range 2 {
+			_, _, err := s.RenewSlots(t.Context(), longTimes, []lua.ModelLeases{mine})
+			require.NoError(t, err)
+		}
+		mine.Limits.Cap = 1
+		_, out, err := s.RenewSlots(t.Context(), longTimes, []lua.ModelLeases{mine})
+		require.NoError(t, err)
+		require.Equal(t, []string{lua.SlotWaiting, lua.SlotGranted}, []string{out[0].Waiters[0].Code, out[0].Waiters[1].Code})
+	})
+}

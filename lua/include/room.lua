@@ -211,10 +211,9 @@ end
 
 -- try_again returns what was set aside on the path of a flow with leases, whose first one is `member` in the order.
 local function try_again(room, flow, member)
-  local node = flow
-  while node.parent do
-    if (node == flow or node.limit > 0) and not is_listed(node, member) then enter(room, node, member) end
-    member, node = nil, node.parent
+  if not is_listed(flow, member) then enter(room, flow, member) end
+  for i = #flow.limited, 1, -1 do
+    if flow.limited[i] ~= flow then return_node(room, flow.limited[i]) end
   end
 end
 
