@@ -30,7 +30,7 @@ const docsFile = "../../docs/templates.md"
 // fieldTable returns the properties of a schema as rows, in their order.
 func fieldTable(t *testing.T, path ...string) string {
 	t.Helper()
-	n := findExact(describedSchema, append(path, "properties"))
+	n := findExact(describedSchema(), append(path, "properties"))
 	require.NotNil(t, n)
 	var b strings.Builder
 	b.WriteString("| field | value | meaning |\n| --- | --- | --- |\n")
@@ -57,7 +57,7 @@ func valueOf(property *yaml.Node) string {
 		return text
 	}
 	if ref := get("$ref"); ref != "" {
-		definition := findExact(describedSchema, strings.Split(strings.TrimPrefix(ref, "#/"), "/"))
+		definition := findExact(describedSchema(), strings.Split(strings.TrimPrefix(ref, "#/"), "/"))
 		if described := yamlfile.Child(definition, "description"); described != nil {
 			text := limited(described.Value, "maxItems", "")
 			if limit := yamlfile.Child(definition, "maxLength"); limit != nil && !strings.Contains(text, limit.Value) {
@@ -169,9 +169,9 @@ func TestDocs_Limits_AreThoseOfTheCode(t *testing.T) { // G1
 	}{
 		{[]string{"$defs", "title", "maxLength"}, berth.MaxTemplateTitle}, {[]string{"$defs", "text", "maxLength"}, berth.MaxTemplateText}, {[]string{"$defs", "template", "maxLength"}, maxName},
 	} {
-		require.Equal(t, strconv.Itoa(c.want), findExact(describedSchema, c.path).Value)
+		require.Equal(t, strconv.Itoa(c.want), findExact(describedSchema(), c.path).Value)
 	}
-	require.Contains(t, findExact(describedSchema, []string{"$defs", "duration", "description"}).Value, fmt.Sprintf("from %s to %.0fh,", minTimeout, maxTimeout.Hours()))
+	require.Contains(t, findExact(describedSchema(), []string{"$defs", "duration", "description"}).Value, fmt.Sprintf("from %s to %.0fh,", minTimeout, maxTimeout.Hours()))
 	text, err := os.ReadFile(docsFile)
 	require.NoError(t, err)
 	require.Contains(t, string(text), fmt.Sprintf("more than %.0f seconds", dotprompt.MaxTime.Seconds()))

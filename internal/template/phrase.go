@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"go.yaml.in/yaml/v3"
@@ -16,20 +17,20 @@ import (
 )
 
 // describedSchema is the schema of the files with its descriptions.
-var describedSchema = func() *yaml.Node {
+var describedSchema = sync.OnceValue(func() *yaml.Node {
 	n, err := yamlfile.ParseJSON(templates.Schema)
 	if err != nil {
 		panic(err)
 	}
 	return n
-}()
+})
 
 // expected returns what a field is by its definition, such as "a duration …"; empty for a field without one.
 func expected(p schema.Problem) string {
 	if len(p.Schema) != 2 || p.Schema[0] != "$defs" {
 		return ""
 	}
-	if n := findExact(describedSchema, append(slices.Clone(p.Schema), "description")); n != nil {
+	if n := findExact(describedSchema(), append(slices.Clone(p.Schema), "description")); n != nil {
 		return n.Value
 	}
 	return ""
