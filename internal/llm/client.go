@@ -3,7 +3,6 @@ package llm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -29,7 +28,9 @@ const (
 
 // Call is one model call. Zero values of MaxTokens and Timeouts mean those of the catalog.
 type Call struct {
-	Model     string
+	Model string
+	// Upstream serves the call; empty for the first that this process can call.
+	Upstream  string
 	Messages  []Message
 	MaxTokens int
 	// JSON requests a JSON object from models that support this.
@@ -38,8 +39,9 @@ type Call struct {
 	// Labels are keys and values that identify the call in the log.
 	Labels []any
 
-	body    []byte // of the request, see Prepare
-	without fields // that the body does not have
+	messages []byte // encoded, see Prepare
+	body     []byte // of the request
+	without  fields // that the body does not have
 }
 
 // Delta is a piece of a streamed answer. Reasoning shows progress and is not part of the answer.
@@ -62,9 +64,10 @@ type Result struct {
 	// FinishReason is berth.FinishStop, berth.FinishLength when the answer reached MaxTokens, or berth.FinishUnknown. Beside an error it
 	// is the provider's word.
 	FinishReason string
-	// Provider is the provider that answered, LocalProvider for the local simulator. Stub: the answer is marked as simulated.
-	Provider string
-	Stub     bool
+	// Provider is the provider that answered, LocalProvider for the local simulator, and Upstream the upstream. Stub: the answer is marked as
+	// simulated.
+	Provider, Upstream string
+	Stub               bool
 	// FirstToken is the time to the first delta, 0 without one; Took is the duration of the call.
 	FirstToken time.Duration
 	Took       time.Duration
@@ -76,8 +79,8 @@ type Client struct {
 	http    *http.Client
 	log     *slog.Logger
 	limits  Limits
-	rest    time.Duration       // restWait
-	learned map[string]*learned // by model; the map never changes
+	rest    time.Duration          // restWait
+	learned map[[2]string]*learned // by model and upstream; the map never changes
 }
 
 // NewClient returns a client; a nil httpClient means NewHTTPClient. Redirects are never followed: a key is sent only to the
@@ -88,9 +91,11 @@ func NewClient(catalog *Catalog, httpClient *http.Client, logger *slog.Logger) *
 	}
 	own := *httpClient
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	c := &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits(), rest: restWait, learned: map[string]*learned{}}
+	c := &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits(), rest: restWait, learned: map[[2]string]*learned{}}
 	for _, m := range catalog.Models() {
-		c.learned[m.Name] = &learned{}
+		for _, u := range m.Upstreams {
+			c.learned[[2]string{m.Name, u.Name}] = &learned{}
+		}
 	}
 	return c
 }
@@ -102,68 +107,70 @@ func NewHTTPClient() *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// Prepare returns the call with its request encoded, which takes as long as the network does: a caller that waits for a slot of the
-// model prepares the call before, so that the slot is not idle meanwhile.
+// Prepare returns the call with its messages encoded, which takes as long as the network does: a caller that waits for a slot of the
+// model prepares the call before, so that the slot is not idle meanwhile. The rest of the request depends on the upstream. It fails if this
+// process can call no upstream of the model.
 func (c *Client) Prepare(call Call) (Call, error) {
-	model, ep, err := c.find(call.Model)
-	if err != nil {
+	if err := c.catalog.Served(call.Model); err != nil {
 		return call, err
 	}
-	call = call.within(model)
-	call.without = c.learned[call.Model].refused() | ep.unwanted
-	call.body, err = ep.encode(call)
+	var err error
+	call.messages, err = encodeMessages(call)
 	return call, err
-}
-
-func (c *Client) find(name string) (Model, endpoint, error) {
-	model, ok := c.catalog.Model(name)
-	if !ok {
-		return model, endpoint{}, &CallError{
-			Code: berth.CodeInternal, Model: name, Message: fmt.Sprintf("model %q is not in the catalog", name),
-		}
-	}
-	ep, err := c.catalog.endpoint(name)
-	return model, ep, err
 }
 
 // Stream makes the call and passes every delta to on, in order, from the calling goroutine. An error of on ends the call and
 // is returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps
 // context.Cause(ctx). All other errors are *CallError.
 func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (Result, error) {
-	_, ep, err := c.find(call.Model)
-	if err == nil && call.body == nil {
-		call, err = c.Prepare(call)
-	}
+	call, ep, err := c.at(call)
 	if err != nil {
 		return Result{}, err
 	}
-	ctx, end := observe(ctx, ep.servedBy, call.Model)
+	ctx, end := observe(ctx, ep, call.Model)
 	s := &session{
-		endpoint: ep, limits: c.limits, rest: c.rest, on: on, begun: time.Now(), http: c.http, learned: c.learned[call.Model],
-		result: Result{Provider: ep.servedBy},
+		endpoint: ep, limits: c.limits, rest: c.rest, on: on, begun: time.Now(), http: c.http, learned: c.learnedOf(ep),
+		result: Result{Provider: ep.servedBy, Upstream: ep.upstream},
 	}
 	err = s.run(ctx, call)
 	s.finish(call.Messages)
 	end(s.result, err)
 	var failed *CallError
 	if errors.As(err, &failed) {
-		failed.Model = call.Model
-		c.log.WarnContext(ctx, "model call failed", append(slices.Clip(call.Labels), "model", call.Model, "provider", ep.servedBy,
+		failed.Model, failed.Upstream = call.Model, ep.upstream
+		c.log.WarnContext(ctx, "model call failed", append(slices.Clip(call.Labels), "model", call.Model, "upstream", ep.upstream, "provider", ep.servedBy,
 			"code", failed.Code, "kind", failed.Cause, "status", failed.Status, "retryable", failed.Retryable,
 			"retryAfter", failed.RetryAfter, "cause", failed.Err)...)
 	}
 	return s.result, err
 }
 
-func (call Call) within(m Model) Call {
-	if call.MaxTokens <= 0 || call.MaxTokens > m.MaxOutputTokens {
-		call.MaxTokens = m.MaxOutputTokens
+// at returns the call with the request that its upstream gets.
+func (c *Client) at(call Call) (Call, endpoint, error) {
+	upstream, ep, err := c.catalog.endpoint(call.Model, call.Upstream)
+	if err == nil && call.messages == nil {
+		call.messages, err = encodeMessages(call)
+	}
+	if err != nil {
+		return call, ep, err
+	}
+	call = call.within(upstream)
+	call.without = c.learnedOf(ep).refused() | ep.unwanted
+	call.body, err = ep.encode(call)
+	return call, ep, err
+}
+
+func (c *Client) learnedOf(ep endpoint) *learned { return c.learned[[2]string{ep.model, ep.upstream}] }
+
+func (call Call) within(u Upstream) Call {
+	if call.MaxTokens <= 0 || call.MaxTokens > u.MaxOutputTokens {
+		call.MaxTokens = u.MaxOutputTokens
 	}
 	if call.Timeouts.FirstByte <= 0 {
-		call.Timeouts.FirstByte = m.Timeouts.FirstByte
+		call.Timeouts.FirstByte = u.Timeouts.FirstByte
 	}
 	if call.Timeouts.Idle <= 0 {
-		call.Timeouts.Idle = m.Timeouts.Idle
+		call.Timeouts.Idle = u.Timeouts.Idle
 	}
 	return call
 }
