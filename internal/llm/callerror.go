@@ -251,7 +251,7 @@ func (c *Client) Unusable(model string, cause Cause, reason string, err error) *
 	if cause == CauseFormat && reason == "" {
 		reason = mismatchReason(err)
 	}
-	m, _ := c.catalog.Model(model) // a model that was removed from the catalog has no provider
+	m, _ := c.catalog(model).Model(model) // a model that was removed from the catalog has no provider
 	failed := endpoint{servedBy: m.ServedBy}.failure(cause, http.StatusOK, reason, err)
 	failed.Model = model
 	return failed

@@ -429,7 +429,7 @@ func TestStream_StreamOptionsExcluded_NotSent(t *testing.T) { // FM5
 	require.NoError(t, err)
 	catalog, err := NewCatalog(cfg, Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": secret}})
 	require.NoError(t, err)
-	call, err := NewClient(catalog, nil, nil).Prepare(ask(Timeouts{}))
+	call, err := NewClient(Fixed(catalog), nil, nil).Prepare(ask(Timeouts{}))
 	require.NoError(t, err)
 	require.NotContains(t, string(call.body), "stream_options")
 }

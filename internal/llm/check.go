@@ -59,8 +59,9 @@ func (c *Catalog) Providers() (names []string) {
 // Check finds out whether a provider accepts address, key and models of its calls. It reads the list of models, which not every server has, and
 // sends calls without messages: a server refuses them after it has checked the key, and there is nothing to answer.
 func (c *Client) Check(ctx context.Context, provider string) Check {
+	catalog := c.catalog("")
 	var models []Model
-	for _, m := range c.catalog.Models() {
+	for _, m := range catalog.Models() {
 		if m.ServedBy == provider {
 			models = append(models, m)
 		}
@@ -69,7 +70,7 @@ func (c *Client) Check(ctx context.Context, provider string) Check {
 	if len(models) == 0 {
 		return out
 	}
-	ep, err := c.catalog.endpoint(models[0].Name)
+	ep, err := catalog.endpoint(models[0].Name)
 	if err != nil {
 		out.Faults = []CheckFault{{true, err.Error(), ""}} // it names the setting
 		return out
@@ -185,7 +186,7 @@ func notConnected(err error) bool {
 
 // try makes a call without messages.
 func (c *Client) try(ctx context.Context, model string) *CallError {
-	ep, err := c.catalog.endpoint(model)
+	ep, err := c.catalog(model).endpoint(model)
 	if err == nil {
 		s := &session{endpoint: ep, limits: c.limits, on: func(Delta) error { return nil }, begun: time.Now(), http: c.http, learned: &learned{}}
 		call := Call{Model: model, Timeouts: Timeouts{FirstByte: checkTimeout, Idle: checkTimeout}}

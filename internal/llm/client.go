@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"berth"
@@ -38,7 +39,9 @@ type Call struct {
 	// Labels are keys and values that identify the call in the log.
 	Labels []any
 
-	body    []byte // of the request, see Prepare
+	// What Prepare has determined: a change of the routing while the call waits for a slot does not concern it.
+	catalog *Catalog
+	body    []byte // of the request
 	without fields // that the body does not have
 }
 
@@ -72,27 +75,34 @@ type Result struct {
 
 // Client calls models. It neither waits for capacity nor retries. It is safe for concurrent use.
 type Client struct {
-	catalog *Catalog
+	catalog func(model string) *Catalog
 	http    *http.Client
 	log     *slog.Logger
 	limits  Limits
-	rest    time.Duration       // restWait
-	learned map[string]*learned // by model; the map never changes
+	rest    time.Duration // restWait
+	learned sync.Map      // *learned by server
 }
 
-// NewClient returns a client; a nil httpClient means NewHTTPClient. Redirects are never followed: a key is sent only to the
-// address that the operator configured.
-func NewClient(catalog *Catalog, httpClient *http.Client, logger *slog.Logger) *Client {
+// server is what learned is about: one model of one server.
+type server struct{ baseURL, modelID string }
+
+// Fixed returns the same catalog for calls of all models.
+func Fixed(c *Catalog) func(model string) *Catalog { return func(string) *Catalog { return c } }
+
+// NewClient returns a client. catalog returns the present catalog for calls of a model, or of any model if its name is empty. A nil httpClient
+// means NewHTTPClient. Redirects are never followed: a key is sent only to the address that the operator configured.
+func NewClient(catalog func(model string) *Catalog, httpClient *http.Client, logger *slog.Logger) *Client {
 	if httpClient == nil {
 		httpClient = NewHTTPClient()
 	}
 	own := *httpClient
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	c := &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits(), rest: restWait, learned: map[string]*learned{}}
-	for _, m := range catalog.Models() {
-		c.learned[m.Name] = &learned{}
-	}
-	return c
+	return &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits(), rest: restWait}
+}
+
+func (c *Client) learnedOf(ep endpoint) *learned {
+	v, _ := c.learned.LoadOrStore(server{ep.baseURL, ep.modelID}, &learned{})
+	return v.(*learned) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
 // NewHTTPClient returns an HTTP client for long answers from few hosts: no overall timeout, many idle connections.
@@ -105,24 +115,25 @@ func NewHTTPClient() *http.Client {
 // Prepare returns the call with its request encoded, which takes as long as the network does: a caller that waits for a slot of the
 // model prepares the call before, so that the slot is not idle meanwhile.
 func (c *Client) Prepare(call Call) (Call, error) {
-	model, ep, err := c.find(call.Model)
+	call.catalog = c.catalog(call.Model)
+	model, ep, err := call.catalog.find(call.Model)
 	if err != nil {
 		return call, err
 	}
 	call = call.within(model)
-	call.without = c.learned[call.Model].refused() | ep.unwanted
+	call.without = c.learnedOf(ep).refused() | ep.unwanted
 	call.body, err = ep.encode(call)
 	return call, err
 }
 
-func (c *Client) find(name string) (Model, endpoint, error) {
-	model, ok := c.catalog.Model(name)
+func (c *Catalog) find(name string) (Model, endpoint, error) {
+	model, ok := c.Model(name)
 	if !ok {
 		return model, endpoint{}, &CallError{
 			Code: berth.CodeInternal, Model: name, Message: fmt.Sprintf("model %q is not in the catalog", name),
 		}
 	}
-	ep, err := c.catalog.endpoint(name)
+	ep, err := c.endpoint(name)
 	return model, ep, err
 }
 
@@ -130,16 +141,20 @@ func (c *Client) find(name string) (Model, endpoint, error) {
 // is returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps
 // context.Cause(ctx). All other errors are *CallError.
 func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (Result, error) {
-	_, ep, err := c.find(call.Model)
-	if err == nil && call.body == nil {
-		call, err = c.Prepare(call)
+	if call.body == nil {
+		prepared, err := c.Prepare(call)
+		if err != nil {
+			return Result{}, err
+		}
+		call = prepared
 	}
+	_, ep, err := call.catalog.find(call.Model) // again: its key may have changed since
 	if err != nil {
 		return Result{}, err
 	}
 	ctx, end := observe(ctx, ep.servedBy, call.Model)
 	s := &session{
-		endpoint: ep, limits: c.limits, rest: c.rest, on: on, begun: time.Now(), http: c.http, learned: c.learned[call.Model],
+		endpoint: ep, limits: c.limits, rest: c.rest, on: on, begun: time.Now(), http: c.http, learned: c.learnedOf(ep),
 		result: Result{Provider: ep.servedBy},
 	}
 	err = s.run(ctx, call)
