@@ -90,7 +90,7 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 	running := NewRunning(scripts, logger)
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
-		Models: llm.NewClient(catalog, server.Client(), logger), Catalog: catalog, Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
+		Models: llm.NewClient(llm.Fixed(catalog), server.Client(), logger), Catalog: catalog, Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
 		Waiting: waiting.New(scripts, waiting.Options{
 			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
 		}),
@@ -524,7 +524,7 @@ func validJSON(t *testing.T, name berth.Template) string {
 	}})
 	require.NoError(t, err)
 	messages := llm.MessagesOf(rendered)
-	res, err := llm.NewClient(catalog, server.Client(), slog.New(slog.DiscardHandler)).
+	res, err := llm.NewClient(llm.Fixed(catalog), server.Client(), slog.New(slog.DiscardHandler)).
 		Stream(t.Context(), llm.Call{Model: stepModel, Messages: messages}, nil)
 	require.NoError(t, err)
 	return res.Text

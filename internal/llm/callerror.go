@@ -252,7 +252,7 @@ func (c *Client) Unusable(model, upstream string, cause Cause, reason string, er
 	if cause == CauseFormat && reason == "" {
 		reason = mismatchReason(err)
 	}
-	failed := endpoint{servedBy: c.catalog.ServedBy(model, upstream)}.failure(cause, http.StatusOK, reason, err)
+	failed := endpoint{servedBy: c.catalog(model).ServedBy(model, upstream)}.failure(cause, http.StatusOK, reason, err)
 	failed.Model, failed.Upstream = model, upstream
 	return failed
 }
