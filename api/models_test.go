@@ -27,7 +27,7 @@ var modelTimes = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 func (h *harness) callModel(model string, queue berth.Queue, user string, n int) lua.SlotReply {
 	h.t.Helper()
 	r, err := h.scripts.AcquireSlot(h.t.Context(), lua.SlotCall{
-		Model: model, Limits: lua.ModelLimits{Cap: 2}, Times: modelTimes,
+		Model: model, Limits: lua.OneUpstream(2), Times: modelTimes,
 		Lease: lua.Lease{Process: "p", Path: lua.Path{Queue: queue, UserID: user}, Rest: fmt.Sprint(n)}.ID(),
 	})
 	require.NoError(h.t, err)
@@ -215,7 +215,7 @@ func TestListQueues_CallsWait_CountedByQueueModelAndUser(t *testing.T) {
 		return all
 	}
 	require.Eventually(t, func() bool { // so that the clock advances between grants
-		_, _, err := h.scripts.ReleaseSlot(t.Context(), "deepseek-chat", lua.ModelLimits{Cap: 2}, modelTimes, holders()[0])
+		_, _, err := h.scripts.ReleaseSlot(t.Context(), "deepseek-chat", lua.OneUpstream(2), modelTimes, holders()[0])
 		require.NoError(t, err)
 		_, known := h.model("deepseek-chat")["etaSeconds"]
 		return known

@@ -61,7 +61,7 @@ func writeSetting(ctx context.Context, scripts *lua.Scripts, s ledger.Setting) e
 			if !m.ResumedAt.IsZero() {
 				limits.Resumed = m.ResumedAt.UnixMilli()
 			}
-			_, err := scripts.SetModelLimits(ctx, s.ID, lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}, limits)
+			_, err := scripts.SetModelLimits(ctx, s.ID, "", lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}, limits)
 			return err
 		})
 	default:

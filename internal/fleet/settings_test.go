@@ -93,9 +93,9 @@ func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 			services, err := s.Services(ctx)
 			require.NoError(t, err)
 			require.Equal(t, berth.RequiredServices{"asr": {"whisper"}}, services)
-			room, err := s.ReadRoom(ctx, "m", lua.ModelLimits{Cap: 9}, 0)
+			room, err := s.ReadRoom(ctx, "m", lua.OneUpstream(9), 0)
 			require.NoError(t, err)
-			require.Equal(t, []any{3, true, "maintenance"}, []any{room.Cap, room.Paused, room.Reason})
+			require.Equal(t, []any{3, true, "maintenance"}, []any{room.Upstreams[0].Cap, room.Paused, room.Reason})
 		}
 		all()
 		written, err := fleet.RestoreSettings(ctx, l, s)

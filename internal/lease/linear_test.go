@@ -158,7 +158,7 @@ var calm = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
 // scripted is the implementation with the real scripts.
 func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
-	limits := lua.ModelLimits{Cap: slots}
+	limits := lua.OneUpstream(slots)
 	return func(ctx context.Context, in opInput) (opOutput, error) {
 		switch in.kind {
 		case opAcquire:
@@ -167,7 +167,7 @@ func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
 			n, _ := strconv.ParseInt(order, 10, 64)
 			return opOutput{code: r.Code, position: r.Position, order: n}, err
 		case opRenew:
-			_, out, err := s.RenewSlots(ctx, calm, []lua.ModelLeases{{Model: in.model, Limits: limits, Holders: []string{in.lease}}})
+			_, out, err := s.RenewSlots(ctx, calm, []lua.ModelLeases{{Model: in.model, Limits: limits, Holders: []lua.HeldLease{{Lease: in.lease, Upstream: "only"}}}})
 			if err != nil {
 				return opOutput{}, err
 			}
@@ -198,7 +198,7 @@ func counted(clients int) func(*redis.Client, *lua.Scripts, int) client {
 					all.Wait()
 				}
 			}
-			holders := s.Keys().ModelHolders(in.model)
+			holders := s.Keys().UpstreamHolders(in.model, "only")
 			n, err := rdb.ZCard(ctx, holders).Result()
 			together(&counting)
 			if err != nil {
