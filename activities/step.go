@@ -114,6 +114,8 @@ type step struct {
 	// template is the version of the task, and spec its description of the step.
 	template *template.Template
 	spec     template.Step
+	// upstream is that of the step's slot.
+	upstream string
 	writer   *stream.Writer
 	stage    berth.Stage
 	answer   berth.Answer
@@ -308,8 +310,12 @@ func (s *step) modelCall() ledger.ModelCall {
 }
 
 func (s *step) cost() int64 {
-	m, _ := s.Catalog.Model(s.in.Step.Model) // a model that was removed from the catalog has no price
-	return m.CostMicros(s.last.Usage)
+	if s.last.Provider == llm.LocalProvider {
+		return 0
+	}
+	m, _ := s.Catalog.Model(s.in.Step.Model)
+	u, _ := m.Upstream(s.last.Upstream) // one that was removed from the catalog has no price
+	return u.CostMicros(s.last.Usage)
 }
 
 // cause prefers the reason why the context ended to the error that this caused in a call.

@@ -105,7 +105,7 @@ func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	}
 	s.answer.Text = strings.TrimSpace(all.String())
 	if s.answer.Text == "" {
-		return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseEmpty, "only marks of stages", nil)
+		return berth.Asset{}, s.unusable(llm.CauseEmpty, "only marks of stages", nil)
 	}
 	b, err := json.Marshal(s.answer)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *step) plain(ctx context.Context, call llm.Call) (berth.Asset, error) {
 		if s.in.Step.Mode == berth.ModeVision {
 			return berth.Asset{}, berth.Errorf(berth.CodeUnreadableImage, "no text could be read from the image")
 		}
-		return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseEmpty, "the answer says that there is nothing to answer", nil)
+		return berth.Asset{}, s.unusable(llm.CauseEmpty, "the answer says that there is nothing to answer", nil)
 	}
 	return s.result(berth.TextMediaType, []byte(answer)), nil
 }
@@ -173,7 +173,7 @@ func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, erro
 		case s.last.FinishReason == berth.FinishLength:
 			// A repair would reach the same limit.
 			if s.spec.Truncated != berth.TruncatedContinues || continued == maxContinuations || !s.mayBuy() {
-				return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseTokens, "", mismatch)
+				return berth.Asset{}, s.unusable(llm.CauseTokens, "", mismatch)
 			}
 			continued++
 			messages, failed := llm.ContinuePrompt(ctx, s.in.Locale, answer)
@@ -185,7 +185,7 @@ func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, erro
 			answer += rest
 		default:
 			if !s.mayBuy() {
-				return berth.Asset{}, s.Models.Unusable(s.in.Step.Model, llm.CauseFormat, "", mismatch)
+				return berth.Asset{}, s.unusable(llm.CauseFormat, "", mismatch)
 			}
 			repair, failed := llm.RepairPrompt(ctx, s.in.Locale, string(s.spec.Schema), answer, mismatch.Error())
 			if failed != nil {
@@ -207,6 +207,11 @@ func (s *step) askAgain(ctx context.Context, why message, messages []llm.Message
 		return "", err
 	}
 	return s.ask(ctx, s.newCall(messages), nil)
+}
+
+// unusable returns the error for an answer that cannot be used.
+func (s *step) unusable(why llm.Cause, reason string, err error) *llm.CallError {
+	return s.Models.Unusable(s.in.Step.Model, s.upstream, why, reason, err)
 }
 
 func (s *step) result(mediaType string, content []byte) berth.Asset {

@@ -46,11 +46,8 @@ func (s *step) claim(ctx context.Context, call ledger.CallStart) error {
 	}
 }
 
-// servedBy returns the provider of the step's model.
-func (s *step) servedBy() string {
-	m, _ := s.Catalog.Model(s.in.Step.Model) // no process calls a model that was removed from the catalog
-	return m.ServedBy
-}
+// servedBy returns the provider of the upstream that the step calls.
+func (s *step) servedBy() string { return s.Catalog.ServedBy(s.in.Step.Model, s.upstream) }
 
 // simulated reports whether the local simulator serves the step's model.
 func (s *step) simulated() bool {

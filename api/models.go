@@ -123,7 +123,7 @@ func (s *server) model(ctx context.Context, m llm.Model, routed map[llm.Use]bool
 		return nil, err
 	}
 	v := &client.Model{
-		Name: m.Name, Provider: m.Provider, ModelLimits: client.ModelLimits{Cap: room.Cap, RPM: room.RPM, TPM: room.TPM},
+		Name: m.Name, Provider: strings.Join(m.Providers(), ", "), ModelLimits: client.ModelLimits{Cap: room.Cap, RPM: room.RPM, TPM: room.TPM},
 		Configured: configuredLimits(m), InUse: room.InUse, Waiting: room.Waiting, NextGrantMs: nextGrant(room),
 		Queues: []client.ModelQueue{}, Users: waitingUsers(m.Name, room.Users, ""),
 	}

@@ -192,8 +192,9 @@ func (b *base) waitingRoom(cfg config.Config, calls *starter.Starter, logger *sl
 func modelLimits(c *llm.Catalog, userSlots int) func(model string) lua.ModelLimits {
 	all, weights := map[string]lua.ModelLimits{}, c.QueueWeights()
 	for _, m := range c.Models() {
+		first := m.Upstreams[0]
 		all[m.Name] = lua.ModelLimits{
-			Cap: m.Cap, UserCap: userSlots, RPM: m.RPM, TPM: m.TPM, Provider: m.Provider, ProviderCap: m.ProviderCap, Queues: weights,
+			Cap: m.Cap, UserCap: userSlots, RPM: m.RPM, TPM: m.TPM, Provider: first.Provider, ProviderCap: first.ProviderCap, Queues: weights,
 		}
 	}
 	return func(model string) lua.ModelLimits {

@@ -60,8 +60,8 @@ func (d *doctor) checks(searchAttributes []string) []check {
 	}
 	if catalog := d.settings(); catalog != nil {
 		checks = append(checks, check{"templates", func(ctx context.Context) { d.templates(ctx, catalog) }})
-		for _, name := range catalog.Providers() {
-			checks = append(checks, check{"providers", func(ctx context.Context) { d.provider(ctx, catalog, name) }})
+		for _, at := range catalog.Servers() {
+			checks = append(checks, check{"providers", func(ctx context.Context) { d.provider(ctx, catalog, at) }})
 		}
 	}
 	return checks

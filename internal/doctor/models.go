@@ -31,17 +31,17 @@ func (d *doctor) models(catalog *llm.Catalog) {
 }
 
 // provider tries the address and the key of a provider, which costs nothing.
-func (d *doctor) provider(ctx context.Context, catalog *llm.Catalog, name string) {
+func (d *doctor) provider(ctx context.Context, catalog *llm.Catalog, at llm.Server) {
 	const subject = "providers"
 	client := llm.NewHTTPClient()
 	defer client.CloseIdleConnections()
-	c := llm.NewClient(llm.Fixed(catalog), client, slog.New(slog.DiscardHandler)).Check(ctx, name)
+	c := llm.NewClient(llm.Fixed(catalog), client, slog.New(slog.DiscardHandler)).Check(ctx, at)
 	for _, f := range c.Faults {
 		level := Warning
 		if f.Certain {
 			level = Error
 		}
-		d.add(level, subject, f.Advice, "%s: %s", name, f.Said)
+		d.add(level, subject, f.Advice, "%s: %s", at.Provider, f.Said)
 	}
 	if len(c.Accepted) > 0 {
 		ids := "which it lists"
@@ -49,6 +49,6 @@ func (d *doctor) provider(ctx context.Context, catalog *llm.Catalog, name string
 			ids = "which it does not list"
 		}
 		d.add(OK, subject, "", "%s: %s accepts %s; models, %s: %s; not checked, because calls cost: credit, limits, answers",
-			name, c.BaseURL, cmp.Or(c.KeySetting, "calls without a key"), ids, strings.Join(c.Accepted, ", "))
+			at.Provider, c.BaseURL, cmp.Or(c.KeySetting, "calls without a key"), ids, strings.Join(c.Accepted, ", "))
 	}
 }

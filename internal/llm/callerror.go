@@ -25,6 +25,7 @@ import (
 type CallError struct {
 	Code  berth.Code
 	Cause Cause // empty for a call that could not be made
+	Scope Scope
 	// Retryable: another call may succeed. If Unusable, the model has answered, and the answer cannot be used.
 	Retryable, Unusable bool
 	// RetryAfter is the pause that the provider requested, 0 without one, at most maxRetryAfter.
@@ -32,10 +33,10 @@ type CallError struct {
 	// Until is the time until which the provider wants no calls, also if that is later than RetryAfter; zero if it did not say.
 	Until time.Time
 	// Status is the provider's HTTP status, 0 without a response.
-	Status   int
-	Provider string
-	Model    string
-	Message  string
+	Status             int
+	Provider, Upstream string
+	Model              string
+	Message            string
 	// Err is the cause, for the log.
 	Err error
 
@@ -97,7 +98,7 @@ func (ep endpoint) failure(cause Cause, status int, reason string, err error) *C
 		says = ep.sayKey(says)
 	}
 	return &CallError{
-		Code: r.code, Cause: cause, Retryable: r.decision != Fail, Unusable: r.decision == Another, Status: status, Provider: ep.servedBy,
+		Code: r.code, Cause: cause, Scope: r.scope, Retryable: r.decision != Fail, Unusable: r.decision == Another, Status: status, Provider: ep.servedBy,
 		Message: strings.NewReplacer("{}", ep.servedBy, "{reason}", reason).Replace(says), Err: err, reason: own,
 	}
 }
@@ -247,13 +248,12 @@ func (e reportedError) status() int {
 var pageTitle = regexp.MustCompile(`(?is)<title[^>]*>\s*(\S.*?)</title>`)
 
 // Unusable returns the error for an answer that the caller cannot use.
-func (c *Client) Unusable(model string, cause Cause, reason string, err error) *CallError {
+func (c *Client) Unusable(model, upstream string, cause Cause, reason string, err error) *CallError {
 	if cause == CauseFormat && reason == "" {
 		reason = mismatchReason(err)
 	}
-	m, _ := c.catalog(model).Model(model) // a model that was removed from the catalog has no provider
-	failed := endpoint{servedBy: m.ServedBy}.failure(cause, http.StatusOK, reason, err)
-	failed.Model = model
+	failed := endpoint{servedBy: c.catalog(model).ServedBy(model, upstream)}.failure(cause, http.StatusOK, reason, err)
+	failed.Model, failed.Upstream = model, upstream
 	return failed
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -32,35 +31,12 @@ type Settings struct {
 	LocalURL string
 }
 
-// Model is one model as this deployment can call it.
-type Model struct {
-	Name            string
-	ID              string
-	Provider        string
-	Cap             int
-	RPM, TPM        int
-	ProviderCap     int
-	MaxOutputTokens int
-	Timeouts        Timeouts
-	Price           Price
-	// ServedBy is the provider, LocalProvider, or "" when a key is missing.
-	ServedBy string
-}
-
-// CostMicros returns the cost of a call in millionths of a US dollar.
-func (m Model) CostMicros(u berth.Usage) int64 {
-	cachedPrice := m.Price.Input
-	if m.Price.CachedInput != nil {
-		cachedPrice = *m.Price.CachedInput
-	}
-	cached := min(max(u.CachedTokens, 0), u.InputTokens)
-	return int64(math.Round(float64(u.InputTokens-cached)*m.Price.Input + float64(cached)*cachedPrice + float64(u.OutputTokens)*m.Price.Output))
-}
-
 // Catalog resolves templates to models and models to addresses. It is immutable and safe for concurrent use.
 type Catalog struct {
 	cfg      Config
 	settings Settings
+	models   map[string]Model
+	names    map[string]string // of models, by names and aliases
 	queues   map[call]berth.Queue
 	weights  map[berth.Queue]int
 }
@@ -104,6 +80,10 @@ func NewCatalog(cfg Config, s Settings) (*Catalog, error) {
 	}
 	for name, q := range c.cfg.Queues {
 		c.weights[name] = q.Weight
+	}
+	c.models, c.names = map[string]Model{}, cfg.names()
+	for name, m := range cfg.Models {
+		c.models[name] = c.model(name, m)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.BaseURLs)) {
 		if _, ok := cfg.Providers[name]; !ok {
@@ -197,108 +177,3 @@ func (c *Catalog) QueueWeights() map[berth.Queue]int { return c.weights }
 
 // MaxTasks returns the maximum number of unfinished tasks of a queue, 0 if the routing file states none.
 func (c *Catalog) MaxTasks(queue berth.Queue) int { return c.cfg.Queues[queue].MaxTasks }
-
-// Models returns the models, sorted by name.
-func (c *Catalog) Models() []Model {
-	var out []Model
-	for _, name := range slices.Sorted(maps.Keys(c.cfg.Models)) {
-		m, _ := c.Model(name)
-		out = append(out, m)
-	}
-	return out
-}
-
-// Model returns the model of that name.
-func (c *Catalog) Model(name string) (Model, bool) {
-	m, ok := c.cfg.Models[name]
-	if !ok {
-		return Model{}, false
-	}
-	out := Model{
-		Name: name, ID: m.ID, Provider: m.Provider, Cap: m.Cap, RPM: m.RPM, TPM: m.TPM,
-		ProviderCap: c.cfg.Providers[m.Provider].Cap, MaxOutputTokens: m.MaxOutputTokens,
-		Timeouts: m.Timeouts, Price: m.Price,
-	}
-	if ep, err := c.endpoint(name); err == nil {
-		out.ServedBy = ep.servedBy
-		if ep.servedBy == LocalProvider {
-			out.Price = Price{}
-		}
-	}
-	return out, true
-}
-
-// Cap returns the maximum number of concurrent calls of a model, DefaultCap for an unknown model.
-func (c *Catalog) Cap(model string) int {
-	if m, ok := c.cfg.Models[model]; ok {
-		return m.Cap
-	}
-	return DefaultCap
-}
-
-// Served returns an error with CodeProviderKey that names the missing setting when this process cannot call the model.
-func (c *Catalog) Served(model string) error {
-	_, err := c.endpoint(model)
-	return err
-}
-
-// KeySetting returns the name of the setting with the API key that calls of a model need, empty if they need none.
-func (c *Catalog) KeySetting(model string) string {
-	p := c.cfg.Providers[c.cfg.Models[model].Provider]
-	if p.KeyOptional {
-		return ""
-	}
-	return p.KeySetting
-}
-
-// endpoint is the server that calls of a model are sent to.
-type endpoint struct {
-	servedBy       string
-	baseURL        string
-	key            string
-	keySetting     string
-	modelID        string
-	maxTokensField string
-	// unwanted are the optional fields that the routing file excludes.
-	unwanted fields
-}
-
-func (c *Catalog) endpoint(model string) (endpoint, error) {
-	m, ok := c.cfg.Models[model]
-	if !ok {
-		return endpoint{}, fmt.Errorf("model %q is not in the catalog", model)
-	}
-	p := c.cfg.Providers[m.Provider]
-	key, setting, err := c.settings.key(p.KeySetting)
-	if err != nil {
-		return endpoint{}, &CallError{
-			Code: berth.CodeProviderUnavailable, Retryable: true, Provider: m.Provider, Model: model,
-			Message: fmt.Sprintf("the API key for %s cannot be read: check %s", m.Provider, setting), Err: err,
-		}
-	}
-	ep := endpoint{
-		servedBy: m.Provider, baseURL: p.BaseURL, key: key, keySetting: setting,
-		modelID: m.ID, maxTokensField: p.MaxTokensField,
-	}
-	if m.JSONMode != nil && !*m.JSONMode {
-		ep.unwanted |= fieldResponseFormat
-	}
-	if p.StreamOptions != nil && !*p.StreamOptions {
-		ep.unwanted |= fieldStreamOptions
-	}
-	if u := c.settings.BaseURLs[m.Provider]; u != "" {
-		ep.baseURL = u
-	}
-	if ep.key != "" || p.KeySetting == "" || p.KeyOptional {
-		return ep, nil
-	}
-	if c.settings.LocalURL == "" {
-		return endpoint{}, &CallError{
-			Code: berth.CodeProviderKey, Provider: m.Provider, Model: model,
-			Message: fmt.Sprintf("no API key for %s: set %s, or set BERTH_LOCAL_MODEL_URL to use the local model simulator", m.Provider, p.KeySetting),
-		}
-	}
-	return endpoint{
-		servedBy: LocalProvider, baseURL: c.settings.LocalURL, modelID: model, maxTokensField: maxTokens,
-	}, nil
-}

@@ -154,18 +154,21 @@ func TestModels_BuiltInFile_DefaultsAndPrices(t *testing.T) {
 	for _, m := range c.Models() {
 		got = append(got, m.Name)
 		require.Equal(t, 5, m.Cap)
-		require.Equal(t, m.Name, m.ID)
-		require.GreaterOrEqual(t, m.MaxOutputTokens, 8192)
-		require.Positive(t, m.Timeouts.FirstByte)
-		require.Positive(t, m.Timeouts.Idle)
+		require.Len(t, m.Upstreams, 1)
+		u := m.Upstreams[0]
+		require.Equal(t, m.Name, u.ID)
+		require.Equal(t, u.Provider, u.Name)
+		require.GreaterOrEqual(t, u.MaxOutputTokens, 8192)
+		require.Positive(t, u.Timeouts.FirstByte)
+		require.Positive(t, u.Timeouts.Idle)
 	}
 	require.Equal(t, []string{"deepseek-chat", "deepseek-reasoner", "glm-4.1v-thinking-flash", "glm-4.5-flash"}, got)
 	require.Equal(t, DefaultCap, c.Cap("unknown"))
 
 	free, _ := c.Model("glm-4.5-flash")
-	require.Zero(t, free.CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))
+	require.Zero(t, free.Upstreams[0].CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))
 	paid, _ := c.Model("deepseek-chat")
-	require.EqualValues(t, 280_000+420_000, paid.CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))
+	require.EqualValues(t, 280_000+420_000, paid.Upstreams[0].CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))
 }
 
 func TestEndpoint_KeyAndLocalSettings_ProviderChosen(t *testing.T) {
@@ -185,10 +188,8 @@ func TestEndpoint_KeyAndLocalSettings_ProviderChosen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := builtin(t, row.settings)
-			m, ok := c.Model("deepseek-chat")
-			require.True(t, ok)
-			require.Equal(t, row.servedBy, m.ServedBy)
-			ep, err := c.endpoint("deepseek-chat")
+			require.Equal(t, row.servedBy, c.ServedBy("deepseek-chat", "deepseek"))
+			_, ep, err := c.endpoint("deepseek-chat", "")
 			if row.servedBy == "" {
 				require.Equal(t, berth.CodeProviderKey, berth.CodeOf(err))
 				require.ErrorContains(t, err, "DEEPSEEK_API_KEY")
@@ -199,7 +200,6 @@ func TestEndpoint_KeyAndLocalSettings_ProviderChosen(t *testing.T) {
 			require.Equal(t, "deepseek-chat", ep.modelID)
 			if row.servedBy == LocalProvider {
 				require.Empty(t, ep.key, "no key goes to the local server")
-				require.Zero(t, m.Price)
 			}
 		})
 	}
@@ -212,17 +212,18 @@ func TestEndpoint_ProviderWithoutKey_Used(t *testing.T) {
 			"  vllm: {baseURL: \"http://127.0.0.1:8000/v1\", keySetting: VLLM_KEY, keyOptional: true}\n"+
 			"models:\n  qwen: {provider: ollama, id: \"qwen3:8b\"}\n  llama: {provider: vllm}\n")), Settings{LocalURL: "http://127.0.0.1:1/v1"})
 	require.NoError(t, err)
-	qwen, err := c.endpoint("qwen")
+	_, qwen, err := c.endpoint("qwen", "")
 	require.NoError(t, err)
 	require.Equal(t, "ollama", qwen.servedBy)
 	require.Equal(t, "qwen3:8b", qwen.modelID)
-	llama, err := c.endpoint("llama")
+	_, llama, err := c.endpoint("llama", "")
 	require.NoError(t, err)
 	require.Equal(t, "vllm", llama.servedBy)
 	m, _ := c.Model("qwen")
-	require.Equal(t, DefaultCap, m.Cap)
-	require.Equal(t, DefaultMaxOutputTokens, m.MaxOutputTokens)
-	require.Equal(t, Timeouts{FirstByte: time.Minute, Idle: time.Minute}, m.Timeouts)
+	u := m.Upstreams[0]
+	require.Equal(t, DefaultCap, u.Cap)
+	require.Equal(t, DefaultMaxOutputTokens, u.MaxOutputTokens)
+	require.Equal(t, Timeouts{FirstByte: time.Minute, Idle: time.Minute}, u.Timeouts)
 }
 
 func TestNewCatalog_InvalidSetting_SettingNamed(t *testing.T) {
@@ -266,7 +267,7 @@ var lineOf = regexp.MustCompile(`@[^@]+@`)
 func TestLoadConfig_InvalidValue_PathNamed(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ from, to, want string }{
-		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line @cap: five@): got string, want integer"},
+		{"cap: 5", "cap: five", "models.deepseek-chat.cap (line @cap: five@): must be a number of concurrent calls, at most 10000, or auto"},
 		{"cap: 5", "cap: 0", "models.deepseek-chat.cap"},
 		{"cap: 5", "caps: 5", "models.deepseek-chat.caps (line @caps: 5@): unknown field; see docs/providers.md"},
 		{"cap: 5", "provider: zhipu", "line @provider: zhipu@: mapping key \"provider\" already defined at line @provider: deepseek\n@"},
@@ -373,7 +374,7 @@ func TestCostMicros_CachedInput_AtItsPrice(t *testing.T) { // FA12
 		"a free model":             {Price{}, usage, 0},
 		"less than nothing cached": {Price{Input: 2, CachedInput: &free}, berth.Usage{InputTokens: 10, CachedTokens: -5}, 20},
 	} {
-		require.Equal(t, row.want, Model{Price: row.price}.CostMicros(row.usage), name)
+		require.Equal(t, row.want, Upstream{Price: row.price}.CostMicros(row.usage), name)
 	}
 	cfg, err := LoadConfig(rewrite(t, "cachedInput: 0.028", "cachedInput: 0"))
 	require.NoError(t, err)
@@ -387,15 +388,19 @@ func TestDocs_RoutingFile_DescribedWithAValidExample(t *testing.T) { // FM5
 	t.Parallel()
 	docs, err := os.ReadFile("../../docs/providers.md")
 	require.NoError(t, err)
-	_, rest, _ := strings.Cut(string(docs), "```yaml\n")
-	example, _, ok := strings.Cut(rest, "```\n")
-	require.True(t, ok)
-	_, err = parseConfig("docs/providers.md", []byte(example))
-	require.NoError(t, err)
+	examples := regexp.MustCompile("(?s)```yaml\n(providers:.*?)```\n").FindAllSubmatch(docs, -1)
+	require.Len(t, examples, 2, "of models, and of their upstreams")
+	for _, example := range examples {
+		_, err = parseConfig("docs/providers.md", example[1])
+		require.NoError(t, err)
+	}
 	schema, err := os.ReadFile("routing.schema.json")
 	require.NoError(t, err)
-	for _, kind := range []string{"provider", "model", "route"} {
+	for _, kind := range []string{"provider", "model", "upstream", "route"} {
 		gjson.GetBytes(schema, "$defs."+kind+".properties").ForEach(func(field, value gjson.Result) bool {
+			if strings.HasPrefix(value.Get("$ref").Str, "#/$defs/model/") {
+				return true // described as the model's
+			}
 			names := []string{field.Str}
 			value.Get("properties").ForEach(func(inner, _ gjson.Result) bool {
 				names = append(names, field.Str+"."+inner.Str)

@@ -57,10 +57,26 @@ const (
 	Another Decision = "another answer"
 )
 
-// causeRule is one cause: what shows it, what follows, and what the user reads.
+// Scope is what a cause concerns, which decides whether another upstream of the model may serve the call.
+type Scope string
+
+// The scopes.
+const (
+	// ScopeUpstream: another upstream may serve the call.
+	ScopeUpstream Scope = "upstream"
+	// ScopeOperator: likewise, and no call of the upstream succeeds before an operator has changed something.
+	ScopeOperator Scope = "upstream, until an operator acts"
+	// ScopeSize: the request is too large for the upstream; one with more room may serve it.
+	ScopeSize Scope = "size of the request"
+	// ScopeRequest: every upstream would fail the call, or the model has answered.
+	ScopeRequest Scope = "request"
+)
+
+// causeRule is one cause: what shows it, what it concerns, what follows, and what the user reads.
 type causeRule struct {
 	cause    Cause
 	code     berth.Code
+	scope    Scope
 	decision Decision
 	// says is what users read: what happened and who can act. {} is the provider, {key} is the setting of its key, {reason} is the
 	// provider's own reason.
@@ -77,7 +93,7 @@ type causeRule struct {
 // stream and errors in the body of a 200 alike. docs/providers.md is generated from it.
 var causeRules = []causeRule{
 	{
-		cause: CauseCredit, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseCredit, code: berth.CodeProviderRejected, scope: ScopeOperator, decision: Fail,
 		says: "the account of this server at {} has no credit: the operator has to add some",
 		names: []string{
 			"insufficientquota", "insufficientbalance", "insufficientcredits", "billinghardlimitreached", "billingnotactive", "arrearage",
@@ -92,7 +108,7 @@ var causeRules = []causeRule{
 		statuses: []int{http.StatusPaymentRequired},
 	},
 	{
-		cause: CauseContext, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseContext, code: berth.CodeProviderRejected, scope: ScopeSize, decision: Fail,
 		says: "the texts are too long for the model: shorten them",
 		names: []string{
 			"contextlengthexceeded", "contextwindowexceeded", "contextlengthexceedederror", "modelcontextwindowexceeded", "exceedcontextsizeerror",
@@ -106,7 +122,7 @@ var causeRules = []causeRule{
 		},
 	},
 	{
-		cause: CauseRefused, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseRefused, code: berth.CodeProviderRejected, scope: ScopeRequest, decision: Fail,
 		says: "the content filter of {} refused the texts or the answer: change the texts",
 		names: []string{
 			"contentfilter", "contentpolicyviolation", "contentpolicy", "responsibleaipolicyviolation", "datainspectionfailed", "moderationblocked",
@@ -119,7 +135,7 @@ var causeRules = []causeRule{
 		statuses: []int{http.StatusUnavailableForLegalReasons},
 	},
 	{
-		cause: CauseRegion, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseRegion, code: berth.CodeProviderRejected, scope: ScopeOperator, decision: Fail,
 		says:  "{} does not serve the region of this server{reason}: the operator has to use another provider",
 		names: []string{"unsupportedcountryregionterritory", "unsupportedregion", "regionnotsupported"},
 		phrases: []string{
@@ -128,7 +144,7 @@ var causeRules = []causeRule{
 		},
 	},
 	{
-		cause: CauseModel, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseModel, code: berth.CodeProviderRejected, scope: ScopeOperator, decision: Fail,
 		says: "{} does not know the model or the address: the operator has to correct baseURL or id in the routing file{reason}",
 		names: []string{
 			"modelnotfound", "modelnotexist", "invalidmodel", "unknownmodel", "modelnotavailable", "modelnotsupported", "deploymentnotfound",
@@ -141,7 +157,7 @@ var causeRules = []causeRule{
 		statuses: []int{http.StatusNotFound, http.StatusGone},
 	},
 	{
-		cause: CauseKey, code: berth.CodeProviderKey, decision: Fail,
+		cause: CauseKey, code: berth.CodeProviderKey, scope: ScopeOperator, decision: Fail,
 		says: "{key}",
 		names: []string{
 			"invalidapikey", "authenticationerror", "authenticationfailed", "invalidauthenticationerror", "incorrectapikey", "invalidtoken",
@@ -154,7 +170,7 @@ var causeRules = []causeRule{
 		statuses: []int{http.StatusUnauthorized},
 	},
 	{
-		cause: CausePermission, code: berth.CodeProviderKey, decision: Fail,
+		cause: CausePermission, code: berth.CodeProviderKey, scope: ScopeOperator, decision: Fail,
 		says: "{} does not permit this server the call{reason}: the operator has to check the rights of {key}",
 		names: []string{
 			"permissiondenied", "permissionerror", "permissiondeniederror", "accessdenied", "modelaccessdenied",
@@ -165,12 +181,12 @@ var causeRules = []causeRule{
 		kinds:    []string{"forbidden"},
 	},
 	{ // also a page with the status 403
-		cause: CauseBlocked, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseBlocked, code: berth.CodeProviderRejected, scope: ScopeUpstream, decision: Fail,
 		says:     "something in front of {} refused the call{reason}: the operator has to check baseURL, the network and the proxy",
 		statuses: []int{http.StatusProxyAuthRequired},
 	},
 	{
-		cause: CauseLimit, code: berth.CodeProviderUnavailable, decision: Pause,
+		cause: CauseLimit, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Pause,
 		says: "{} has received too many requests of this server: submit again later",
 		names: []string{
 			"ratelimitexceeded", "ratelimiterror", "ratelimit", "ratelimitreached", "ratelimitreachederror", "toomanyrequests", "throttling",
@@ -181,7 +197,7 @@ var causeRules = []causeRule{
 		statuses: []int{http.StatusTooManyRequests},
 	},
 	{
-		cause: CauseOverload, code: berth.CodeProviderUnavailable, decision: Retry,
+		cause: CauseOverload, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
 		says: "{} is overloaded: submit again later",
 		names: []string{
 			"overloadederror", "overloaded", "engineoverloaded", "engineoverloadederror", "serverisoverloaded", "serveroverloaded", "serverbusy",
@@ -195,30 +211,30 @@ var causeRules = []causeRule{
 		kinds:    []string{"unavailable", "serviceunavailable", "serviceunavailableerror"},
 	},
 	{
-		cause: CauseTimeout, code: berth.CodeProviderUnavailable, decision: Retry,
+		cause: CauseTimeout, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
 		says:     "{} did not answer in time: submit again later",
 		names:    []string{"timeout", "timeouterror", "requesttimeout", "gatewaytimeout", "gatewaytimeouterror", "deadlineexceeded", "baseresp1001"},
 		phrases:  []string{"timed out", "gateway timeout", "request timeout", "upstream timeout"},
 		statuses: []int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusGatewayTimeout, 522, 524}, // 522 and 524 of Cloudflare
 	},
 	{
-		cause: CauseTooLarge, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseTooLarge, code: berth.CodeProviderRejected, scope: ScopeRequest, decision: Fail,
 		says:     "the request is too large for {}: use shorter texts or a smaller image",
 		names:    []string{"requesttoolarge", "payloadtoolarge", "requestentitytoolarge"},
 		phrases:  []string{"request entity too large", "payload too large", "body too large"},
 		statuses: []int{http.StatusRequestEntityTooLarge},
 	},
 	{ // a rate limit that is lower than what the request needs
-		cause: CauseOverLimit, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseOverLimit, code: berth.CodeProviderRejected, scope: ScopeSize, decision: Fail,
 		says: "the texts are too long for the rate limit of this server at {}{reason}: shorten them, or the operator has to raise the limit or use another model",
 	},
 	{
-		cause: CauseServer, code: berth.CodeProviderUnavailable, decision: Retry,
+		cause: CauseServer, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
 		says:  "{} failed{reason}: submit again later",
 		kinds: []string{"servererror", "internalservererror", "internalerror", "apierror", "internal", "upstreamerror", "badgateway", "1234", "baseresp1000"},
 	},
 	{
-		cause: CauseAddress, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseAddress, code: berth.CodeProviderRejected, scope: ScopeOperator, decision: Fail,
 		says:    "{} sent something else than an answer{reason}: the operator has to check baseURL in the routing file",
 		phrases: []string{"http request to an https server", "http request was sent to https port"},
 		statuses: []int{
@@ -227,7 +243,7 @@ var causeRules = []causeRule{
 		},
 	},
 	{
-		cause: CauseBadRequest, code: berth.CodeProviderRejected, decision: Fail,
+		cause: CauseBadRequest, code: berth.CodeProviderRejected, scope: ScopeRequest, decision: Fail,
 		says: "{} rejected the request{reason}: the operator has to check the model in the routing file",
 		kinds: []string{
 			"invalidrequesterror", "badrequesterror", "badrequest", "invalidparameter", "invalidargument", "validationerror", "unsupportedparameter",
@@ -235,43 +251,43 @@ var causeRules = []causeRule{
 		},
 	},
 	{
-		cause: CauseConnection, code: berth.CodeProviderUnavailable, decision: Retry,
+		cause: CauseConnection, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
 		says: "{} is unreachable or closed the connection{reason}: submit again later",
 	},
 	{
-		cause: CauseUnreadable, code: berth.CodeProviderUnavailable, decision: Retry,
+		cause: CauseUnreadable, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
 		says: "{} sent an answer that is not valid JSON: submit again, or the operator has to check baseURL",
 	},
 	{
-		cause: CauseMalformed, code: berth.CodeInvalidOutput, decision: Fail,
+		cause: CauseMalformed, code: berth.CodeInvalidOutput, scope: ScopeUpstream, decision: Fail,
 		says: "{} sent an answer of an unknown form{reason}: the operator has to check the provider",
 	},
 	{
-		cause: CauseTool, code: berth.CodeInvalidOutput, decision: Another,
+		cause: CauseTool, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Another,
 		says: "the model called a tool instead of answering, and this task has none: submit again",
 	},
 	{
-		cause: CauseFinish, code: berth.CodeInvalidOutput, decision: Another,
+		cause: CauseFinish, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Another,
 		says: "{} ended the answer for a reason that berth does not know{reason}: submit again",
 	},
 	{
-		cause: CauseEmpty, code: berth.CodeInvalidOutput, decision: Another,
+		cause: CauseEmpty, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Another,
 		says: "{} returned no answer{reason}: submit again",
 	},
 	{
-		cause: CauseEndless, code: berth.CodeInvalidOutput, decision: Fail,
+		cause: CauseEndless, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Fail,
 		says: "the answer of {} was ended{reason}: submit again with shorter texts",
 	},
 	{
-		cause: CauseTokens, code: berth.CodeInvalidOutput, decision: Fail,
+		cause: CauseTokens, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Fail,
 		says: "the answer of {} reached the token limit of the model before its end{reason}: the operator has to raise maxOutputTokens in the routing file",
 	},
 	{
-		cause: CauseFormat, code: berth.CodeInvalidOutput, decision: Another,
+		cause: CauseFormat, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Another,
 		says: "the answer of {} does not have the format that this task needs{reason}: submit again, or the operator has to use another model",
 	},
 	{
-		cause: CauseUnknown, code: berth.CodeProviderUnavailable, decision: Retry,
+		cause: CauseUnknown, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
 		says: "{} ended the answer with an error{reason}: submit again later",
 	},
 }

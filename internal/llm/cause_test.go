@@ -341,7 +341,7 @@ func TestCause_KeyIsAWord_ReasonComplete(t *testing.T) { // FI1
 func TestCause_Docs_HaveTheTable(t *testing.T) { // FM4
 	t.Parallel()
 	var b strings.Builder
-	b.WriteString("| cause | statuses | what follows | code | what users read |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("| cause | statuses | concerns | what follows | code | what users read |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range causeRules {
 		var statuses []string
 		for _, s := range r.statuses {
@@ -357,7 +357,7 @@ func TestCause_Docs_HaveTheTable(t *testing.T) { // FM4
 		}
 		says := strings.NewReplacer("{}", "acme", "{reason}", " (*reason*)").Replace(endpoint{keySetting: "ACME_API_KEY", key: "k"}.sayKey(r.says))
 		says = strings.ReplaceAll(says, "{}", "acme")
-		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s` | %s |\n", r.cause, strings.Join(statuses, ", "), r.decision, r.code, says)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | `%s` | %s |\n", r.cause, strings.Join(statuses, ", "), r.scope, r.decision, r.code, says)
 	}
 	testdocs.RequireBlock(t, "../../docs/providers.md", "causes", b.String(), *update)
 }
@@ -429,7 +429,7 @@ func TestStream_StreamOptionsExcluded_NotSent(t *testing.T) { // FM5
 	require.NoError(t, err)
 	catalog, err := NewCatalog(cfg, Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": secret}})
 	require.NoError(t, err)
-	call, err := NewClient(Fixed(catalog), nil, nil).Prepare(ask(Timeouts{}))
+	call, _, err := NewClient(Fixed(catalog), nil, nil).at(ask(Timeouts{}))
 	require.NoError(t, err)
 	require.NotContains(t, string(call.body), "stream_options")
 }

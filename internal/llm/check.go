@@ -45,36 +45,76 @@ const (
 	listShown = 8
 )
 
-// Providers returns the names of the servers that calls are sent to, sorted.
-func (c *Catalog) Providers() (names []string) {
-	for _, m := range c.Models() {
-		if m.ServedBy != "" {
-			names = append(names, m.ServedBy)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
+// Server is a provider with one of its keys, as upstreams use it.
+type Server struct {
+	// Provider is LocalProvider for the local simulator. KeySetting is empty where no key is configured.
+	Provider, KeySetting string
 }
 
-// Check finds out whether a provider accepts address, key and models of its calls. It reads the list of models, which not every server has, and
-// sends calls without messages: a server refuses them after it has checked the key, and there is nothing to answer.
-func (c *Client) Check(ctx context.Context, provider string) Check {
-	catalog := c.catalog("")
-	var models []Model
-	for _, m := range catalog.Models() {
-		if m.ServedBy == provider {
-			models = append(models, m)
+// usedServer is a Server with the upstreams that use it.
+type usedServer struct {
+	Server
+	upstreams []served
+}
+
+// served is an upstream of a model that this process can call.
+type served struct {
+	Upstream
+	endpoint
+}
+
+// shown names the upstream as its model, and itself where its name says more.
+func (u served) shown() string {
+	if u.Name == u.Provider {
+		return u.model
+	}
+	return fmt.Sprintf("%s (upstream %s)", u.model, u.Name)
+}
+
+// servers returns the servers that calls are sent to, sorted, with their upstreams.
+func (c *Catalog) servers() (all []usedServer) {
+	for _, m := range c.Models() {
+		for _, u := range m.Upstreams {
+			ep, err := c.endpointOf(m, u)
+			if err != nil {
+				continue
+			}
+			at := Server{ep.servedBy, c.keySetting(u)}
+			if ep.servedBy == LocalProvider {
+				at.KeySetting = ""
+			}
+			i := slices.IndexFunc(all, func(s usedServer) bool { return s.Server == at })
+			if i < 0 {
+				i, all = len(all), append(all, usedServer{Server: at})
+			}
+			all[i].upstreams = append(all[i].upstreams, served{u, ep})
 		}
 	}
-	out := Check{Provider: provider}
-	if len(models) == 0 {
+	slices.SortFunc(all, func(a, b usedServer) int {
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.KeySetting, b.KeySetting))
+	})
+	return all
+}
+
+// Servers returns the servers that calls are sent to, sorted.
+func (c *Catalog) Servers() (all []Server) {
+	for _, s := range c.servers() {
+		all = append(all, s.Server)
+	}
+	return all
+}
+
+// Check finds out whether a server accepts address, key and models of its calls. It reads the list of models, which not every server has, and
+// sends calls without messages: a server refuses them after it has checked the key, and there is nothing to answer.
+func (c *Client) Check(ctx context.Context, at Server) Check {
+	all := c.catalog("").servers()
+	i := slices.IndexFunc(all, func(s usedServer) bool { return s.Server == at })
+	out := Check{Provider: at.Provider}
+	if i < 0 {
 		return out
 	}
-	ep, err := catalog.endpoint(models[0].Name)
-	if err != nil {
-		out.Faults = []CheckFault{{true, err.Error(), ""}} // it names the setting
-		return out
-	}
+	upstreams := all[i].upstreams
+	ep := upstreams[0].endpoint
 	out.BaseURL = ep.baseURL
 	if ep.key != "" {
 		out.KeySetting = ep.keySetting
@@ -82,51 +122,43 @@ func (c *Client) Check(ctx context.Context, provider string) Check {
 	listed, listErr := c.list(ctx, ep)
 	out.Listed = listErr == nil
 	// A model that is listed shows whether the key is accepted; then only the others have to be tried.
-	slices.SortStableFunc(models, func(a, b Model) int { return cmp.Compare(knows(listed, c.id(b)), knows(listed, c.id(a))) })
+	slices.SortStableFunc(upstreams, func(a, b served) int { return cmp.Compare(knows(listed, b.modelID), knows(listed, a.modelID)) })
 	has := "; its list of models has " + shorten(printable(some(listed)), maxShown)
 	var lost []CheckFault // of models that the provider does not know, or of an address where there is no provider
-	for _, m := range models {
-		listed := knows(listed, c.id(m)) == 1
+	for _, u := range upstreams {
+		listed := knows(listed, u.modelID) == 1
 		if listed && len(out.Accepted) > 0 {
-			out.Accepted = append(out.Accepted, m.Name)
+			out.Accepted = append(out.Accepted, u.shown())
 			continue
 		}
-		failed := c.try(ctx, m.Name)
+		failed := c.try(ctx, u.endpoint)
 		switch v := verdictOf(failed); {
 		case v == accepts && (listed || !out.Listed):
-			out.Accepted = append(out.Accepted, m.Name)
+			out.Accepted = append(out.Accepted, u.shown())
 		case v == accepts:
 			out.Faults = append(out.Faults, CheckFault{
-				false, fmt.Sprintf("no %q%s", c.id(m), has), "correct " + idSetting(m) + ", unless the provider serves models that it does not list",
+				false, fmt.Sprintf("no %q%s", u.modelID, has), "correct " + idSetting(u) + ", unless the provider serves models that it does not list",
 			})
 		case v == unknown:
 			out.Faults = append(out.Faults, CheckFault{false, failed.words(), "not checked: run berth doctor again later"})
 			return out
 		case failed.Cause != CauseModel:
-			out.Faults = append(out.Faults, CheckFault{true, failed.words(), advise(ep, m, failed)})
+			out.Faults = append(out.Faults, CheckFault{true, failed.words(), advise(u, failed)})
 			return out
 		case out.Listed:
-			out.Faults = append(out.Faults, CheckFault{true, failed.words() + has, "correct " + idSetting(m)})
+			out.Faults = append(out.Faults, CheckFault{true, failed.words() + has, "correct " + idSetting(u)})
 		default:
-			lost = append(lost, CheckFault{true, failed.words(), "correct " + idSetting(m)})
+			lost = append(lost, CheckFault{true, failed.words(), "correct " + idSetting(u)})
 		}
 	}
 	switch {
 	case len(lost) > 0 && len(out.Accepted) == 0:
-		lost = []CheckFault{{true, lost[0].Said, "correct " + addressOf(ep, models[0]) + ", or " + strings.TrimPrefix(lost[0].Advice, "correct ")}}
+		lost = []CheckFault{{true, lost[0].Said, "correct " + addressOf(upstreams[0]) + ", or " + strings.TrimPrefix(lost[0].Advice, "correct ")}}
 	case listErr != nil && (listErr.Cause == CauseKey || listErr.Cause == CausePermission):
-		lost = append(lost, CheckFault{false, "its list of models is refused: " + listErr.words(), advise(ep, models[0], listErr)})
+		lost = append(lost, CheckFault{false, "its list of models is refused: " + listErr.words(), advise(upstreams[0], listErr)})
 	}
 	out.Faults = append(out.Faults, lost...)
 	return out
-}
-
-// id is the provider's name of a model.
-func (c *Client) id(m Model) string {
-	if m.ServedBy == LocalProvider {
-		return m.Name
-	}
-	return m.ID
 }
 
 // knows returns 1 if a list has a model, 0 otherwise. Lists have names with a prefix or a tag that calls need not have.
@@ -185,15 +217,13 @@ func notConnected(err error) bool {
 }
 
 // try makes a call without messages.
-func (c *Client) try(ctx context.Context, model string) *CallError {
-	ep, err := c.catalog(model).endpoint(model)
-	if err == nil {
-		s := &session{endpoint: ep, limits: c.limits, on: func(Delta) error { return nil }, begun: time.Now(), http: c.http, learned: &learned{}}
-		call := Call{Model: model, Timeouts: Timeouts{FirstByte: checkTimeout, Idle: checkTimeout}}
-		// A server that answers nevertheless is bounded to one token.
-		if call.body, err = json.Marshal(map[string]any{"model": ep.modelID, ep.maxTokensField: 1}); err == nil {
-			err = s.exchange(ctx, call)
-		}
+func (c *Client) try(ctx context.Context, ep endpoint) *CallError {
+	s := &session{endpoint: ep, limits: c.limits, on: func(Delta) error { return nil }, begun: time.Now(), http: c.http, learned: &learned{}}
+	call := Call{Model: ep.model, Timeouts: Timeouts{FirstByte: checkTimeout, Idle: checkTimeout}}
+	// A server that answers nevertheless is bounded to one token.
+	var err error
+	if call.body, err = json.Marshal(map[string]any{"model": ep.modelID, ep.maxTokensField: 1}); err == nil {
+		err = s.exchange(ctx, call)
 	}
 	var failed *CallError
 	if err != nil && !errors.As(err, &failed) {
@@ -262,23 +292,27 @@ func (e *CallError) words() string {
 }
 
 // addressOf names the setting of an address, and its value.
-func addressOf(ep endpoint, m Model) string {
-	if m.ServedBy == LocalProvider {
-		return "BERTH_LOCAL_MODEL_URL, which is " + ep.baseURL
+func addressOf(u served) string {
+	if u.servedBy == LocalProvider {
+		return "BERTH_LOCAL_MODEL_URL, which is " + u.baseURL
 	}
-	return "baseURL of providers." + m.Provider + " in the routing file (BERTH_ROUTING_FILE), which is " + ep.baseURL
+	return "baseURL of providers." + u.Provider + " in the routing file (BERTH_ROUTING_FILE), which is " + u.baseURL
 }
 
-func idSetting(m Model) string {
-	return "id of models." + m.Name + " in the routing file (BERTH_ROUTING_FILE)"
+func idSetting(u served) string {
+	of := "models." + u.model
+	if u.Name != u.Provider {
+		of = "upstream " + u.Name + " of " + of
+	}
+	return "id of " + of + " in the routing file (BERTH_ROUTING_FILE)"
 }
 
 // advise returns what to change after a call that was refused.
-func advise(ep endpoint, m Model, failed *CallError) string {
-	key := cmp.Or(ep.keySetting, "keySetting of providers."+m.Provider+" in the routing file (BERTH_ROUTING_FILE)")
+func advise(u served, failed *CallError) string {
+	key := cmp.Or(u.endpoint.keySetting, "keySetting of providers."+u.Provider+" in the routing file (BERTH_ROUTING_FILE)")
 	switch failed.Cause {
 	case CauseKey:
-		if ep.key == "" {
+		if u.key == "" {
 			return "set " + key
 		}
 		return "correct " + key
@@ -289,11 +323,11 @@ func advise(ep endpoint, m Model, failed *CallError) string {
 	case CauseRegion:
 		return "use another provider: change the routing file (BERTH_ROUTING_FILE)"
 	case CauseBlocked:
-		return "check the network and its proxy, or correct " + addressOf(ep, m)
+		return "check the network and its proxy, or correct " + addressOf(u)
 	case CauseConnection, CauseTimeout:
-		return "correct " + addressOf(ep, m) + unreached(failed.Err)
+		return "correct " + addressOf(u) + unreached(failed.Err)
 	default:
-		return "correct " + addressOf(ep, m)
+		return "correct " + addressOf(u)
 	}
 }
 

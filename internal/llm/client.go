@@ -3,7 +3,6 @@ package llm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -30,7 +29,9 @@ const (
 
 // Call is one model call. Zero values of MaxTokens and Timeouts mean those of the catalog.
 type Call struct {
-	Model     string
+	Model string
+	// Upstream serves the call; empty for the first that this process can call.
+	Upstream  string
 	Messages  []Message
 	MaxTokens int
 	// JSON requests a JSON object from models that support this.
@@ -40,9 +41,10 @@ type Call struct {
 	Labels []any
 
 	// What Prepare has determined: a change of the routing while the call waits for a slot does not concern it.
-	catalog *Catalog
-	body    []byte // of the request
-	without fields // that the body does not have
+	catalog  *Catalog
+	messages []byte // encoded
+	body     []byte // of the request
+	without  fields // that the body does not have
 }
 
 // Delta is a piece of a streamed answer. Reasoning shows progress and is not part of the answer.
@@ -65,9 +67,10 @@ type Result struct {
 	// FinishReason is berth.FinishStop, berth.FinishLength when the answer reached MaxTokens, or berth.FinishUnknown. Beside an error it
 	// is the provider's word.
 	FinishReason string
-	// Provider is the provider that answered, LocalProvider for the local simulator. Stub: the answer is marked as simulated.
-	Provider string
-	Stub     bool
+	// Provider is the provider that answered, LocalProvider for the local simulator, and Upstream the upstream. Stub: the answer is marked as
+	// simulated.
+	Provider, Upstream string
+	Stub               bool
 	// FirstToken is the time to the first delta, 0 without one; Took is the duration of the call.
 	FirstToken time.Duration
 	Took       time.Duration
@@ -112,73 +115,93 @@ func NewHTTPClient() *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// Prepare returns the call with its request encoded, which takes as long as the network does: a caller that waits for a slot of the
-// model prepares the call before, so that the slot is not idle meanwhile.
+// Prepare returns the call with its messages encoded, which takes as long as the network does: a caller that waits for a slot of the
+// model prepares the call before, so that the slot is not idle meanwhile. The rest of the request depends on the upstream. It fails if this
+// process can call no upstream of the model.
 func (c *Client) Prepare(call Call) (Call, error) {
 	call.catalog = c.catalog(call.Model)
-	model, ep, err := call.catalog.find(call.Model)
-	if err != nil {
+	if err := call.catalog.Served(call.Model); err != nil {
 		return call, err
 	}
-	call = call.within(model)
-	call.without = c.learnedOf(ep).refused() | ep.unwanted
-	call.body, err = ep.encode(call)
+	var err error
+	call.messages, err = encodeMessages(call)
 	return call, err
 }
 
-func (c *Catalog) find(name string) (Model, endpoint, error) {
-	model, ok := c.Model(name)
-	if !ok {
-		return model, endpoint{}, &CallError{
-			Code: berth.CodeInternal, Model: name, Message: fmt.Sprintf("model %q is not in the catalog", name),
+// ServedBy returns the provider that serves a prepared call, LocalProvider, or "" if this process cannot call its upstream.
+func (c *Client) ServedBy(call Call) string {
+	_, ep, err := c.find(call)
+	if err != nil {
+		return ""
+	}
+	return ep.servedBy
+}
+
+// find returns the upstream of a prepared call, by the present catalog if that of the call does not have it.
+func (c *Client) find(call Call) (Upstream, endpoint, error) {
+	from := call.catalog
+	if m, _ := from.Model(call.Model); call.Upstream != "" {
+		if _, ok := m.Upstream(call.Upstream); !ok {
+			from = c.catalog(call.Model)
 		}
 	}
-	ep, err := c.endpoint(name)
-	return model, ep, err
+	return from.endpoint(call.Model, call.Upstream)
 }
 
 // Stream makes the call and passes every delta to on, in order, from the calling goroutine. An error of on ends the call and
 // is returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps
 // context.Cause(ctx). All other errors are *CallError.
 func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (Result, error) {
-	if call.body == nil {
-		prepared, err := c.Prepare(call)
-		if err != nil {
-			return Result{}, err
-		}
-		call = prepared
-	}
-	_, ep, err := call.catalog.find(call.Model) // again: its key may have changed since
+	call, ep, err := c.at(call)
 	if err != nil {
 		return Result{}, err
 	}
-	ctx, end := observe(ctx, ep.servedBy, call.Model)
+	ctx, end := observe(ctx, ep, call.Model)
 	s := &session{
 		endpoint: ep, limits: c.limits, rest: c.rest, on: on, begun: time.Now(), http: c.http, learned: c.learnedOf(ep),
-		result: Result{Provider: ep.servedBy},
+		result: Result{Provider: ep.servedBy, Upstream: ep.upstream},
 	}
 	err = s.run(ctx, call)
 	s.finish(call.Messages)
 	end(s.result, err)
 	var failed *CallError
 	if errors.As(err, &failed) {
-		failed.Model = call.Model
-		c.log.WarnContext(ctx, "model call failed", append(slices.Clip(call.Labels), "model", call.Model, "provider", ep.servedBy,
+		failed.Model, failed.Upstream = call.Model, ep.upstream
+		c.log.WarnContext(ctx, "model call failed", append(slices.Clip(call.Labels), "model", call.Model, "upstream", ep.upstream, "provider", ep.servedBy,
 			"code", failed.Code, "kind", failed.Cause, "status", failed.Status, "retryable", failed.Retryable,
 			"retryAfter", failed.RetryAfter, "cause", failed.Err)...)
 	}
 	return s.result, err
 }
 
-func (call Call) within(m Model) Call {
-	if call.MaxTokens <= 0 || call.MaxTokens > m.MaxOutputTokens {
-		call.MaxTokens = m.MaxOutputTokens
+// at returns the call with the request that its upstream gets.
+func (c *Client) at(call Call) (Call, endpoint, error) {
+	if call.messages == nil {
+		prepared, err := c.Prepare(call)
+		if err != nil {
+			return call, endpoint{}, err
+		}
+		call = prepared
+	}
+	upstream, ep, err := c.find(call)
+	if err != nil {
+		return call, ep, err
+	}
+	call = call.within(upstream)
+	call.without = c.learnedOf(ep).refused() | ep.unwanted
+	call.body, err = ep.encode(call)
+	return call, ep, err
+}
+
+func (call Call) within(u Upstream) Call {
+	if call.MaxTokens <= 0 || call.MaxTokens > u.MaxOutputTokens {
+		call.MaxTokens = u.MaxOutputTokens
 	}
 	if call.Timeouts.FirstByte <= 0 {
-		call.Timeouts.FirstByte = m.Timeouts.FirstByte
+		call.Timeouts.FirstByte = u.Timeouts.FirstByte
 	}
 	if call.Timeouts.Idle <= 0 {
-		call.Timeouts.Idle = m.Timeouts.Idle
+		call.Timeouts.Idle = u.Timeouts.Idle
 	}
 	return call
 }

@@ -708,7 +708,7 @@ func TestStream_CatalogReplaced_PreparedCallUnchangedNextOneFollows(t *testing.T
 	t.Cleanup(srv.Close)
 	serving := func(path, id string) *Catalog {
 		catalog, err := NewCatalog(Config{
-			Providers: map[string]ProviderConfig{"p": {BaseURL: srv.URL + path}}, Models: map[string]ModelConfig{"m": {Provider: "p", ID: id}},
+			Providers: map[string]ProviderConfig{"p": {BaseURL: srv.URL + path}}, Models: map[string]ModelConfig{"m": {UpstreamConfig: UpstreamConfig{Provider: "p", ID: id}}},
 		}, Settings{})
 		require.NoError(t, err)
 		return catalog

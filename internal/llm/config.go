@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"berth"
 	"berth/internal/userfile"
@@ -74,39 +73,6 @@ type ProviderConfig struct {
 	StreamOptions *bool `yaml:"streamOptions"`
 }
 
-// ModelConfig is one model of a provider.
-type ModelConfig struct {
-	Provider string `yaml:"provider"`
-	// ID is the provider's name for the model, by default the model's name in the file.
-	ID string `yaml:"id"`
-	// Cap is the maximum number of concurrent calls over all processes.
-	Cap int `yaml:"cap"`
-	// ContextTokens is the maximum size of prompt and answer together; 0 if it is unknown.
-	ContextTokens int `yaml:"contextTokens"`
-	// RPM and TPM are the maximum numbers of calls and of tokens per minute; 0 for no limit.
-	RPM             int      `yaml:"rpm"`
-	TPM             int      `yaml:"tpm"`
-	MaxOutputTokens int      `yaml:"maxOutputTokens"`
-	Timeouts        Timeouts `yaml:"timeouts"`
-	Price           Price    `yaml:"price"`
-	// JSONMode: the model accepts response_format json_object. True by default.
-	JSONMode *bool `yaml:"jsonMode"`
-}
-
-// Timeouts bound how long a provider may send nothing: before the first byte of an answer, and between two reads of it.
-type Timeouts struct {
-	FirstByte time.Duration `yaml:"firstByte"`
-	Idle      time.Duration `yaml:"idle"`
-}
-
-// Price is in US dollars per million tokens; zero for a free model.
-type Price struct {
-	Input float64 `yaml:"input"`
-	// CachedInput is the price of input tokens that the provider had cached, Input when it is not set.
-	CachedInput *float64 `yaml:"cachedInput"`
-	Output      float64  `yaml:"output"`
-}
-
 // Route has the models of steps, by tier.
 type Route struct {
 	Paid string `yaml:"paid"`
@@ -123,21 +89,11 @@ func (r Route) model(tier berth.Tier) string {
 	return r.Free
 }
 
-// Defaults of a routing file.
-const (
-	DefaultCap             = 5
-	DefaultMaxOutputTokens = 8192
-	DefaultFirstByte       = 60 * time.Second
-	DefaultIdle            = 60 * time.Second
-)
-
 // Values of ProviderConfig.MaxTokensField.
 const (
 	maxTokens           = "max_tokens"
 	maxCompletionTokens = "max_completion_tokens"
 )
-
-const maxTimeout = time.Hour
 
 // LoadConfig reads a routing file, the built-in one for an empty path. Its error names the path and line of each
 // invalid value.
@@ -181,14 +137,6 @@ func (c Config) setDefaults() {
 		p.MaxTokensField = cmp.Or(p.MaxTokensField, maxTokens)
 		c.Providers[name] = p
 	}
-	for name, m := range c.Models {
-		m.ID = cmp.Or(m.ID, name)
-		m.Cap = cmp.Or(m.Cap, DefaultCap)
-		m.MaxOutputTokens = cmp.Or(m.MaxOutputTokens, DefaultMaxOutputTokens)
-		m.Timeouts.FirstByte = cmp.Or(m.Timeouts.FirstByte, DefaultFirstByte)
-		m.Timeouts.Idle = cmp.Or(m.Timeouts.Idle, DefaultIdle)
-		c.Models[name] = m
-	}
 }
 
 // check reports what the schema cannot: names without a definition, and values
@@ -200,19 +148,9 @@ func (c Config) check(file *routingFile) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
-		m := c.Models[name]
-		if _, ok := c.Providers[m.Provider]; !ok {
-			file.invalid([]string{"models", name, "provider"}, "no provider %q under providers", m.Provider)
-		}
-		if m.ContextTokens > 0 && m.ContextTokens <= m.MaxOutputTokens {
-			file.invalid([]string{"models", name, "contextTokens"}, "must be more than maxOutputTokens, %d", m.MaxOutputTokens)
-		}
-		for field, d := range map[string]time.Duration{"firstByte": m.Timeouts.FirstByte, "idle": m.Timeouts.Idle} {
-			if d <= 0 || d > maxTimeout {
-				file.invalid([]string{"models", name, "timeouts", field}, "must be more than 0 and at most %s", maxTimeout)
-			}
-		}
+		c.checkModel(file, name, c.Models[name])
 	}
+	c.checkAliases(file)
 	for _, name := range slices.Sorted(maps.Keys(c.Routes)) {
 		c.checkRoute(file, name, c.Routes[name])
 	}
@@ -255,8 +193,9 @@ func (c Config) checkRoute(file *routingFile, name string, r Route) {
 	if template := !strings.Contains(name, ".") && name != defaultRoute && name != visionRoute; r.Credits != nil && !template {
 		file.invalid([]string{"routes", name, "credits"}, "only a template has a price")
 	}
+	named := c.names()
 	for _, tier := range []struct{ name, model string }{{"paid", r.Paid}, {"free", r.Free}} {
-		if _, ok := c.Models[tier.model]; !ok && tier.model != "" {
+		if _, ok := named[tier.model]; !ok && tier.model != "" {
 			file.invalid([]string{"routes", name, tier.name}, "no model %q under models", tier.model)
 		}
 	}

@@ -98,8 +98,8 @@ func (c *Catalog) CheckContext(t *template.Template, steps []berth.Step, texts m
 		sizes[name] = int(math.Ceil(tokens(text)))
 	}
 	for _, s := range steps {
-		m, ok := c.cfg.Models[s.Model]
-		if !ok || m.ContextTokens == 0 {
+		room, known := c.textRoom(s.Model)
+		if !known {
 			continue
 		}
 		reads, _ := t.Step(string(s.Name))
@@ -112,7 +112,6 @@ func (c *Catalog) CheckContext(t *template.Template, steps []berth.Step, texts m
 				longest = name
 			}
 		}
-		room := max(m.ContextTokens-m.MaxOutputTokens-promptTokens, 0)
 		if longest != "" && sum > room {
 			err := berth.Errorf(berth.CodeTooLarge, "too long for the model %s: the texts of step %s have about %d tokens, %d of them here, and at most %d fit; shorten it",
 				s.Model, s.Name, sum, sizes[longest], room)
@@ -121,4 +120,16 @@ func (c *Catalog) CheckContext(t *template.Template, steps []berth.Step, texts m
 		}
 	}
 	return nil
+}
+
+// textRoom returns how many tokens of texts fit the upstream of a model with the most room, and false if that is unknown.
+func (c *Catalog) textRoom(model string) (room int, known bool) {
+	m, ok := c.Model(model)
+	for _, u := range m.Upstreams {
+		if u.ContextTokens == 0 {
+			return 0, false
+		}
+		room = max(room, u.ContextTokens-u.MaxOutputTokens-promptTokens)
+	}
+	return room, ok
 }

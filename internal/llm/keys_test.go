@@ -22,7 +22,7 @@ func TestKeys_FilesChange_NextCallUsesThem(t *testing.T) { // FM6
 	c, err := NewCatalog(routing, Settings{KeyFiles: map[string]string{"DEEPSEEK_API_KEY": one}, KeysFile: several})
 	require.NoError(t, err)
 	call := func() endpoint {
-		ep, err := c.endpoint("deepseek-chat")
+		_, ep, err := c.endpoint("deepseek-chat", "")
 		require.NoError(t, err)
 		return ep
 	}
@@ -31,7 +31,7 @@ func TestKeys_FilesChange_NextCallUsesThem(t *testing.T) { // FM6
 	write(one, "second\r\n")
 	require.Equal(t, "second", call().key)
 	write(several, "OTHER=x\r\n DEEPSEEK_API_KEY = third = 3 \r\n")
-	_, err = c.endpoint("deepseek-chat")
+	_, _, err = c.endpoint("deepseek-chat", "")
 	require.ErrorContains(t, err, "check BERTH_PROVIDER_KEYS_FILE", "a key has no spaces")
 	write(several, "OTHER=x\r\n DEEPSEEK_API_KEY = third=3 \r\n")
 	require.Equal(t, "third=3", call().key)
@@ -42,7 +42,7 @@ func TestKeys_FilesChange_NextCallUsesThem(t *testing.T) { // FM6
 
 	write(several, "# none\n")
 	write(one, "")
-	_, err = c.endpoint("deepseek-chat")
+	_, _, err = c.endpoint("deepseek-chat", "")
 	require.ErrorContains(t, err, "check DEEPSEEK_API_KEY_FILE")
 	require.Equal(t, berth.CodeProviderUnavailable, berth.CodeOf(err))
 	var failed *CallError

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,7 +35,7 @@ func (c *Catalog) modelOf(name berth.Template, s template.PlanStep, tier berth.T
 			}
 		}
 		if model != "" {
-			return model, by, nil
+			return cmp.Or(c.names[model], model), by, nil // an alias
 		}
 	}
 	return "", "", berth.Errorf(berth.CodeUnavailable, "no model for step %s of %s in the %s tier: the operator has to add %s.%s to the routes of the routing file",
@@ -47,7 +48,7 @@ func named(s template.PlanStep, tier berth.Tier) string {
 }
 
 func (c *Catalog) has(model string) bool {
-	_, ok := c.cfg.Models[model]
+	_, ok := c.names[model]
 	return ok
 }
 

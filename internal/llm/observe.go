@@ -20,13 +20,14 @@ const localLabel = "simulator"
 
 // observe starts the measurement of a provider call; the names are those of OpenTelemetry's conventions for generative AI.
 // Neither prompts nor answers are recorded, and the trace is not propagated to the provider.
-func observe(ctx context.Context, provider, model string) (observed context.Context, end func(Result, error)) {
+func observe(ctx context.Context, ep endpoint, model string) (observed context.Context, end func(Result, error)) {
+	provider := ep.servedBy
 	if provider == LocalProvider {
 		provider = localLabel
 	}
 	labels := []attribute.KeyValue{
 		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", provider),
-		attribute.String("gen_ai.request.model", model),
+		attribute.String("gen_ai.request.model", model), metrics.Upstream.String(ep.upstream),
 	}
 	//nolint:spancheck // ended by end
 	ctx, span := tracer.Start(ctx, "chat "+model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(labels...))

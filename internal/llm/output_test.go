@@ -188,11 +188,11 @@ func TestUnusable_WrongFormat_ReasonWithoutAnswer(t *testing.T) { // FM4
 	} {
 		_, mismatch := ValidateOutput(output(t, "job_summary"), []byte(answer))
 		require.Error(t, mismatch, answer)
-		says := c.Unusable("deepseek-chat", CauseFormat, "", mismatch).Message
+		says := c.Unusable("deepseek-chat", "", CauseFormat, "", mismatch).Message
 		require.Contains(t, says, want, answer)
 		require.NotContains(t, says, "Anna")
 		require.Less(t, len(says), 400)
 	}
 	other := berth.Errorf(berth.CodeInvalidOutput, "%sat the top: additional properties 'Anna' not allowed; at /x: 'Anna' does not match pattern 'x'", mismatched)
-	require.Contains(t, c.Unusable("deepseek-chat", CauseFormat, "", other).Message, "(another form of JSON)")
+	require.Contains(t, c.Unusable("deepseek-chat", "", CauseFormat, "", other).Message, "(another form of JSON)")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -29,7 +30,7 @@ var namesOf = map[fields][]string{
 	fieldResponseFormat: {"response_format", "json_object"},
 }
 
-// learned is what a process knows about the server of one model. It is safe for concurrent use.
+// learned is what a process knows about one upstream of a model. It is safe for concurrent use.
 type learned struct{ set atomic.Uint32 }
 
 func (l *learned) refused() fields   { return fields(l.set.Load()) &^ accepted }
@@ -81,10 +82,9 @@ func (ep endpoint) request(ctx context.Context, method, path string, body io.Rea
 	return req, nil
 }
 
-// requestBody is a request of the chat completions protocol.
+// requestBody is a request of the chat completions protocol without its messages.
 type requestBody struct {
 	Model               string          `json:"model"`
-	Messages            []messageBody   `json:"messages"`
 	MaxTokens           int             `json:"max_tokens,omitempty"`
 	MaxCompletionTokens int             `json:"max_completion_tokens,omitempty"`
 	ResponseFormat      *responseFormat `json:"response_format,omitempty"`
@@ -115,7 +115,26 @@ type imageURL struct {
 	URL string `json:"url"`
 }
 
-// encode returns the body of a call's request.
+// encodeMessages returns the messages of a call as they are in the body of its request.
+func encodeMessages(call Call) ([]byte, error) {
+	messages := make([]messageBody, len(call.Messages))
+	for i, m := range call.Messages {
+		messages[i] = m.body()
+	}
+	return encoded(call, messages)
+}
+
+// encoded returns a part of a call's request.
+func encoded(call Call, part any) ([]byte, error) {
+	b, err := json.Marshal(part)
+	if err != nil {
+		return nil, &CallError{Code: berth.CodeInternal, Model: call.Model, Message: "the request to the model cannot be encoded", Err: err}
+	}
+	return b, nil
+}
+
+// encode returns the body of a call's request, with the encoded messages. They are not encoded with the rest, which would take as long as
+// the first time.
 func (ep endpoint) encode(call Call) ([]byte, error) {
 	r := requestBody{Model: ep.modelID, Stream: true}
 	if ep.maxTokensField == maxCompletionTokens {
@@ -129,14 +148,11 @@ func (ep endpoint) encode(call Call) ([]byte, error) {
 	if call.without&fieldStreamOptions == 0 {
 		r.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
-	for _, m := range call.Messages {
-		r.Messages = append(r.Messages, m.body())
-	}
-	b, err := json.Marshal(r)
+	rest, err := encoded(call, r)
 	if err != nil {
-		return nil, &CallError{Code: berth.CodeInternal, Model: call.Model, Message: "the request to the model cannot be encoded", Err: err}
+		return nil, err
 	}
-	return b, nil
+	return slices.Concat([]byte(`{"messages":`), call.messages, []byte(","), rest[1:]), nil
 }
 
 func (m Message) body() messageBody {

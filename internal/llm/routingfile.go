@@ -48,6 +48,12 @@ func parseRoutingFile(name string, src []byte) (*routingFile, error) {
 		if len(p.Path) > 0 && p.Path[len(p.Path)-1] == "keySetting" {
 			p.Message = "must be the name of a setting in capitals, such as OPENAI_API_KEY; the key itself belongs into BERTH_PROVIDER_KEYS"
 		}
+		if len(p.Path) == 3 && p.Path[0] == "models" && p.Path[2] == "cap" || len(p.Path) == 5 && p.Path[4] == "cap" {
+			p.Message = "must be a number of concurrent calls, at most 10000, or auto"
+		}
+		if len(p.Path) > 1 && p.Path[len(p.Path)-2] == "aliases" {
+			p.Message = "must be a name: letters, digits, and any of ._:/- but at the beginning, at most 128"
+		}
 		if len(p.Unknown) == 0 {
 			f.invalid(p.Path, "%s", p.Message)
 		}
@@ -61,6 +67,12 @@ func parseRoutingFile(name string, src []byte) (*routingFile, error) {
 		}
 	}
 	return f, f.err()
+}
+
+// has reports whether the file has a value at a path.
+func (f *routingFile) has(path []string) bool {
+	last := len(path) - 1
+	return yamlfile.Child(yamlfile.Find(f.root, path[:last]), path[last]) != nil
 }
 
 func (f *routingFile) err() error { return errors.Join(f.errs...) }

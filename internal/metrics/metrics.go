@@ -14,6 +14,7 @@ import (
 // Labels.
 const (
 	Model      = attribute.Key("model")
+	Upstream   = attribute.Key("upstream")
 	Queue      = attribute.Key("queue")
 	Outcome    = attribute.Key("outcome") // "ok", or the code of the error
 	Code       = attribute.Key("code")

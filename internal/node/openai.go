@@ -50,10 +50,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		Providers: map[string]llm.ProviderConfig{ownProvider: {
 			BaseURL: o.BaseURL, KeySetting: o.KeySetting, KeyOptional: true, MaxTokensField: o.MaxTokensField,
 		}},
-		Models: map[string]llm.ModelConfig{ownModel: {
-			Provider: ownProvider, ID: o.Model, Cap: max(o.Slots, 1), MaxOutputTokens: llm.DefaultMaxOutputTokens,
-			Timeouts: llm.Timeouts{FirstByte: llm.DefaultFirstByte, Idle: llm.DefaultIdle},
-		}},
+		Models: map[string]llm.ModelConfig{ownModel: {UpstreamConfig: llm.UpstreamConfig{Provider: ownProvider, ID: o.Model}}},
 	}, llm.Settings{Keys: map[string]string{o.KeySetting: o.Key}, KeyFiles: map[string]string{o.KeySetting: o.KeyFile}})
 	if err != nil {
 		return nil, err
