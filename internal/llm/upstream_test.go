@@ -235,7 +235,7 @@ func TestStream_Upstream_RequestIsItsOwn(t *testing.T) {
 	call.Upstream = "gone"
 	_, err = client.Stream(t.Context(), call, nil)
 	require.Equal(t, ScopeUpstream, failure(t, err).Scope, "another process has another file")
-	require.ErrorContains(t, err, `model m has no upstream "gone" in the routing file`)
+	require.ErrorContains(t, err, `model m has no upstream "gone" in the routing file of this process`)
 }
 
 // G13: texts are checked against the upstream with the most room.
