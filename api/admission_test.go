@@ -314,7 +314,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	require.NoError(t, err)
 	for i := range 5 {
 		_, err := h.scripts.AcquireSlot(t.Context(), lua.SlotCall{
-			Model: model, Limits: lua.OneUpstream(1), Times: lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
+			Model: model, Limits: limits(t, model, 1), Times: lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
 			Lease: lua.Lease{Process: "p", Path: lua.Path{Queue: "q_paid_batch", UserID: "alice"}, Rest: fmt.Sprint(i)}.ID(),
 		})
 		require.NoError(t, err)

@@ -464,7 +464,7 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	call := func(id string) lua.ModelWaiterCall {
 		return lua.ModelWaiterCall{
 			ModelWaiter: lua.ModelWaiterOf(berth.TaskRef{UserID: task.UserID, TaskID: id}, 0, step),
-			Limits:      lua.OneUpstream(1), Times: modelTimes,
+			Limits:      limits(t, step.Model, 1), Times: modelTimes,
 		}
 	}
 	enter := func(id string) (promoted bool) {
@@ -520,7 +520,7 @@ func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
 	require.NoError(t, err)
 	call := lua.ModelWaiterCall{
 		ModelWaiter: lua.ModelWaiterOf(task.Ref(), last, step),
-		Limits:      lua.OneUpstream(1), Times: modelTimes,
+		Limits:      limits(t, step.Model, 1), Times: modelTimes,
 	}
 	pause := func(paused bool) {
 		_, err := h.scripts.SetModelLimits(t.Context(), step.Model, "", call.Times, lua.OperatorLimits{Paused: paused})

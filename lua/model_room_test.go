@@ -68,11 +68,11 @@ type modelRoom struct {
 	// Whether users and the provider have limits does not change: slots that were granted without a limit are not counted before their
 	// renewal.
 	users, provider bool
-	team            int                 // its limit of slots
+	team            int                    // its limit of slots
 	current         *caller                // whose call it is
 	held            map[string][]string    // by model, at the last check
 	by              map[[2]string][]string // by model and upstream
-	holding         map[string]bool     // the leases of calls that had slots then
+	holding         map[string]bool        // the leases of calls that had slots then
 	wrong           string
 	log             []string
 }

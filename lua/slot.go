@@ -278,8 +278,8 @@ type Grant struct {
 	Upstream string
 	Lease    string
 	Ticket   string // see SlotCall
-	Expires int64  // Redis's clock in ms; a grant that is not claimed by then goes to the next waiter
-	Epoch   int64  // of the guard of the Redis that granted it
+	Expires  int64  // Redis's clock in ms; a grant that is not claimed by then goes to the next waiter
+	Epoch    int64  // of the guard of the Redis that granted it
 }
 
 // Current reports whether the grant comes from a Redis whose guard is as new as the newest that this process has seen. That of

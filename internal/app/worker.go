@@ -188,20 +188,17 @@ func (b *base) waitingRoom(cfg config.Config, calls *starter.Starter, logger *sl
 	})
 }
 
-// modelLimits returns the configured limits of a model. A model that is not in the catalog any more has the default cap.
+// modelLimits returns the configured limits of a model.
 func modelLimits(c *llm.Catalog, userSlots int) func(model string) lua.ModelLimits {
-	all, weights := map[string]lua.ModelLimits{}, c.QueueWeights()
+	all := map[string]lua.ModelLimits{}
 	for _, m := range c.Models() {
-		first := m.Upstreams[0]
-		all[m.Name] = lua.ModelLimits{
-			Cap: m.Cap, UserCap: userSlots, RPM: m.RPM, TPM: m.TPM, Provider: first.Provider, ProviderCap: first.ProviderCap, Queues: weights,
-		}
+		all[m.Name] = c.Limits(m.Name, userSlots)
 	}
 	return func(model string) lua.ModelLimits {
 		if l, ok := all[model]; ok {
 			return l
 		}
-		return lua.ModelLimits{Cap: c.Cap(model), UserCap: userSlots, Queues: weights}
+		return c.Limits(model, userSlots)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 		before := set(t, l, ledger.SettingServices, "", berth.RequiredServices{"asr": {"whisper"}})
 		require.False(t, before.Applied)
 		require.Equal(t, "olga", before.By)
-		set(t, l, ledger.SettingModel, "m", berth.ModelSettings{Cap: new(3), Paused: true, Reason: "maintenance"})
+		set(t, l, ledger.SettingModel, "m", berth.ModelSettings{LimitSettings: berth.LimitSettings{Cap: new(3), Paused: true, Reason: "maintenance"}})
 		for _, kind := range []ledger.SettingKind{
 			ledger.SettingPool, ledger.SettingTenant, ledger.SettingStrategy, ledger.SettingServices, ledger.SettingModel,
 		} {

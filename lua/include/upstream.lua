@@ -53,8 +53,8 @@ do -- a function has at most 200 local variables
     u.whole_cap = u.cap
     if u.probing then u.cap = math.min(u.cap, 1) end
     local ramp = tonumber(v[8] or nil)
-    if ramp and call.now < ramp + 30 * RAMP_STEP then
-      local steps = math.max(0, math.floor((call.now - ramp) / RAMP_STEP))
+    if ramp and call.now >= ramp and call.now < ramp + 30 * RAMP_STEP then
+      local steps = math.floor((call.now - ramp) / RAMP_STEP)
       if 2 ^ steps < u.cap then u.cap, u.grows = 2 ^ steps, ramp + (steps + 1) * RAMP_STEP end
     end
     u.works = not u.paused and u.resumes <= call.now
