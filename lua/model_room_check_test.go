@@ -147,8 +147,10 @@ func (m *modelRoom) idle() map[string]*work {
 			continue
 		}
 		waiting := map[string]int{} // calls of each flow, of which a limited number is looked at
+		// A call in the room that waits for one of the upstreams keeps tasks of its user and team in their workflows.
+		picky := slices.ContainsFunc(m.in(calls), func(w *work) bool { return w.Model == model && (w.needs.Tokens > 0 || w.needs.Excluded != nil) })
 		for _, w := range m.in(waits, promoted, calls) {
-			if w.Model != model {
+			if w.Model != model || w.step != calls && picky {
 				continue
 			}
 			full := w.Task.UserID != "c" && m.team > 0 && users["a"]+users["b"] >= m.team

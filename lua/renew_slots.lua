@@ -46,9 +46,10 @@ for _, m in ipairs(models) do
   purge(room)
   local holders, waiters, claimed = {}, {}, {}
   for i, h in ipairs(m.held) do
-    if forgotten or redis.call('ZSCORE', room.holders, h.lease) then
+    local u = held_by(room, h.lease)
+    if u or forgotten or redis.call('ZSCORE', room.holders, h.lease) then
       if forgotten then leave(room, h.lease) end
-      hold(room, h.lease, (flow_of(room, h.lease)), upstream_named(room, h.upstream), call.now + call.ttl)
+      hold(room, h.lease, (flow_of(room, h.lease)), u or upstream_named(room, h.upstream), call.now + call.ttl)
       holders[i] = 'HELD'
     else
       holders[i] = 'LOST'

@@ -293,7 +293,7 @@ func TestWake_OlderEpoch_StartsNothing(t *testing.T) {
 	notify := func(epoch int64) {
 		now, err := c.redis.Time(t.Context()).Result()
 		require.NoError(t, err)
-		message := fmt.Sprintf("1/1/1\n%d\n%d\nm\n%s", now.Add(waitLimit).UnixMilli(), epoch, waiting[0])
+		message := fmt.Sprintf("1/1/1\n%d\n%d\nm\nonly\n%s", now.Add(waitLimit).UnixMilli(), epoch, waiting[0])
 		require.NoError(t, c.redis.Publish(t.Context(), c.keys.Wake(process), message).Err())
 	}
 	current, err := c.redis.HGet(t.Context(), c.keys.Guard(), "epoch").Int64()
