@@ -55,7 +55,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			FlushInterval: cfg.Stream.FlushInterval(), FlushSize: cfg.Stream.FlushSize,
 			TTL: cfg.Stream.TTL(), TrimMaxLen: cfg.Stream.TrimMaxLen, Production: cfg.Production, Logger: logger,
 		}),
-		Slots: slots, Models: llm.NewClient(b.catalog, nil, logger), Catalog: b.catalog, Templates: b.templates.Catalog, Running: running,
+		Slots: slots, Models: llm.NewClient(llm.Fixed(b.catalog), nil, logger), Catalog: b.catalog, Templates: b.templates.Catalog, Running: running,
 		Scripts: b.scripts, Waiting: room, Breaker: breaker.New(b.scripts, b.catalog.Models(), logger),
 		Options: activities.TaskOptions{
 			CallTimeout: cfg.Worker.CallTimeout(), MaxAnswers: cfg.Worker.StepAnswers, Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,

@@ -35,7 +35,7 @@ func (d *doctor) provider(ctx context.Context, catalog *llm.Catalog, at llm.Serv
 	const subject = "providers"
 	client := llm.NewHTTPClient()
 	defer client.CloseIdleConnections()
-	c := llm.NewClient(catalog, client, slog.New(slog.DiscardHandler)).Check(ctx, at)
+	c := llm.NewClient(llm.Fixed(catalog), client, slog.New(slog.DiscardHandler)).Check(ctx, at)
 	for _, f := range c.Faults {
 		level := Warning
 		if f.Certain {

@@ -429,7 +429,7 @@ func TestStream_StreamOptionsExcluded_NotSent(t *testing.T) { // FM5
 	require.NoError(t, err)
 	catalog, err := NewCatalog(cfg, Settings{Keys: map[string]string{"DEEPSEEK_API_KEY": secret}})
 	require.NoError(t, err)
-	call, _, err := NewClient(catalog, nil, nil).at(ask(Timeouts{}))
+	call, _, err := NewClient(Fixed(catalog), nil, nil).at(ask(Timeouts{}))
 	require.NoError(t, err)
 	require.NotContains(t, string(call.body), "stream_options")
 }

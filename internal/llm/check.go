@@ -51,8 +51,8 @@ type Server struct {
 	Provider, KeySetting string
 }
 
-// server is a Server with the upstreams that use it.
-type server struct {
+// usedServer is a Server with the upstreams that use it.
+type usedServer struct {
 	Server
 	upstreams []served
 }
@@ -72,7 +72,7 @@ func (u served) shown() string {
 }
 
 // servers returns the servers that calls are sent to, sorted, with their upstreams.
-func (c *Catalog) servers() (all []server) {
+func (c *Catalog) servers() (all []usedServer) {
 	for _, m := range c.Models() {
 		for _, u := range m.Upstreams {
 			ep, err := c.endpointOf(m, u)
@@ -83,14 +83,14 @@ func (c *Catalog) servers() (all []server) {
 			if ep.servedBy == LocalProvider {
 				at.KeySetting = ""
 			}
-			i := slices.IndexFunc(all, func(s server) bool { return s.Server == at })
+			i := slices.IndexFunc(all, func(s usedServer) bool { return s.Server == at })
 			if i < 0 {
-				i, all = len(all), append(all, server{Server: at})
+				i, all = len(all), append(all, usedServer{Server: at})
 			}
 			all[i].upstreams = append(all[i].upstreams, served{u, ep})
 		}
 	}
-	slices.SortFunc(all, func(a, b server) int {
+	slices.SortFunc(all, func(a, b usedServer) int {
 		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.KeySetting, b.KeySetting))
 	})
 	return all
@@ -107,8 +107,8 @@ func (c *Catalog) Servers() (all []Server) {
 // Check finds out whether a server accepts address, key and models of its calls. It reads the list of models, which not every server has, and
 // sends calls without messages: a server refuses them after it has checked the key, and there is nothing to answer.
 func (c *Client) Check(ctx context.Context, at Server) Check {
-	all := c.catalog.servers()
-	i := slices.IndexFunc(all, func(s server) bool { return s.Server == at })
+	all := c.catalog("").servers()
+	i := slices.IndexFunc(all, func(s usedServer) bool { return s.Server == at })
 	out := Check{Provider: at.Provider}
 	if i < 0 {
 		return out

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"berth"
@@ -39,7 +40,9 @@ type Call struct {
 	// Labels are keys and values that identify the call in the log.
 	Labels []any
 
-	messages []byte // encoded, see Prepare
+	// What Prepare has determined: a change of the routing while the call waits for a slot does not concern it.
+	catalog  *Catalog
+	messages []byte // encoded
 	body     []byte // of the request
 	without  fields // that the body does not have
 }
@@ -75,29 +78,34 @@ type Result struct {
 
 // Client calls models. It neither waits for capacity nor retries. It is safe for concurrent use.
 type Client struct {
-	catalog *Catalog
+	catalog func(model string) *Catalog
 	http    *http.Client
 	log     *slog.Logger
 	limits  Limits
-	rest    time.Duration          // restWait
-	learned map[[2]string]*learned // by model and upstream; the map never changes
+	rest    time.Duration // restWait
+	learned sync.Map      // *learned by server
 }
 
-// NewClient returns a client; a nil httpClient means NewHTTPClient. Redirects are never followed: a key is sent only to the
-// address that the operator configured.
-func NewClient(catalog *Catalog, httpClient *http.Client, logger *slog.Logger) *Client {
+// server is what learned is about: one model of one server.
+type server struct{ baseURL, modelID string }
+
+// Fixed returns the same catalog for calls of all models.
+func Fixed(c *Catalog) func(model string) *Catalog { return func(string) *Catalog { return c } }
+
+// NewClient returns a client. catalog returns the present catalog for calls of a model, or of any model if its name is empty. A nil httpClient
+// means NewHTTPClient. Redirects are never followed: a key is sent only to the address that the operator configured.
+func NewClient(catalog func(model string) *Catalog, httpClient *http.Client, logger *slog.Logger) *Client {
 	if httpClient == nil {
 		httpClient = NewHTTPClient()
 	}
 	own := *httpClient
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	c := &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits(), rest: restWait, learned: map[[2]string]*learned{}}
-	for _, m := range catalog.Models() {
-		for _, u := range m.Upstreams {
-			c.learned[[2]string{m.Name, u.Name}] = &learned{}
-		}
-	}
-	return c
+	return &Client{catalog: catalog, http: &own, log: logger, limits: DefaultLimits(), rest: restWait}
+}
+
+func (c *Client) learnedOf(ep endpoint) *learned {
+	v, _ := c.learned.LoadOrStore(server{ep.baseURL, ep.modelID}, &learned{})
+	return v.(*learned) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
 // NewHTTPClient returns an HTTP client for long answers from few hosts: no overall timeout, many idle connections.
@@ -111,12 +119,30 @@ func NewHTTPClient() *http.Client {
 // model prepares the call before, so that the slot is not idle meanwhile. The rest of the request depends on the upstream. It fails if this
 // process can call no upstream of the model.
 func (c *Client) Prepare(call Call) (Call, error) {
-	if err := c.catalog.Served(call.Model); err != nil {
+	call.catalog = c.catalog(call.Model)
+	if err := call.catalog.Served(call.Model); err != nil {
 		return call, err
 	}
 	var err error
 	call.messages, err = encodeMessages(call)
 	return call, err
+}
+
+// ServedBy returns the provider that serves a prepared call, or LocalProvider. Its error is a *CallError: this process cannot call the upstream.
+func (c *Client) ServedBy(call Call) (string, error) {
+	_, ep, err := c.find(call)
+	return ep.servedBy, err
+}
+
+// find returns the upstream of a prepared call, by the present catalog if that of the call does not have it.
+func (c *Client) find(call Call) (Upstream, endpoint, error) {
+	from := call.catalog
+	if m, _ := from.Model(call.Model); call.Upstream != "" {
+		if _, ok := m.Upstream(call.Upstream); !ok {
+			from = c.catalog(call.Model)
+		}
+	}
+	return from.endpoint(call.Model, call.Upstream)
 }
 
 // Stream makes the call and passes every delta to on, in order, from the calling goroutine. An error of on ends the call and
@@ -147,10 +173,14 @@ func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (R
 
 // at returns the call with the request that its upstream gets.
 func (c *Client) at(call Call) (Call, endpoint, error) {
-	upstream, ep, err := c.catalog.endpoint(call.Model, call.Upstream)
-	if err == nil && call.messages == nil {
-		call.messages, err = encodeMessages(call)
+	if call.messages == nil {
+		prepared, err := c.Prepare(call)
+		if err != nil {
+			return call, endpoint{}, err
+		}
+		call = prepared
 	}
+	upstream, ep, err := c.find(call)
 	if err != nil {
 		return call, ep, err
 	}
@@ -159,8 +189,6 @@ func (c *Client) at(call Call) (Call, endpoint, error) {
 	call.body, err = ep.encode(call)
 	return call, ep, err
 }
-
-func (c *Client) learnedOf(ep endpoint) *learned { return c.learned[[2]string{ep.model, ep.upstream}] }
 
 func (call Call) within(u Upstream) Call {
 	if call.MaxTokens <= 0 || call.MaxTokens > u.MaxOutputTokens {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tidwall/gjson"
 	"go.uber.org/goleak"
 
 	"berth"
@@ -56,7 +57,7 @@ func clientOf(t *testing.T, url string, log io.Writer) *Client {
 	})
 	hc := NewHTTPClient()
 	t.Cleanup(hc.CloseIdleConnections)
-	return NewClient(catalog, hc, slog.New(slog.NewTextHandler(log, nil)))
+	return NewClient(Fixed(catalog), hc, slog.New(slog.NewTextHandler(log, nil)))
 }
 
 func ask(timeouts Timeouts) Call {
@@ -226,7 +227,7 @@ func TestStream_Image_SentAsPart(t *testing.T) {
 	hc := NewHTTPClient()
 	t.Cleanup(hc.CloseIdleConnections)
 	msgs := []Message{{Role: RoleUser, Parts: []Part{{ImageURL: "data:image/png;base64,cG5n"}, {Text: "请转录这张图片中的文字。"}}}}
-	res, err := NewClient(catalog, hc, slog.New(slog.DiscardHandler)).
+	res, err := NewClient(Fixed(catalog), hc, slog.New(slog.DiscardHandler)).
 		Stream(t.Context(), Call{Model: "glm-4.1v-thinking-flash", Messages: msgs}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "text", res.Text)
@@ -255,7 +256,7 @@ func TestStream_ModelSimulator_MarkedAsStub(t *testing.T) {
 			t.Cleanup(srv.Close)
 			hc := NewHTTPClient()
 			t.Cleanup(hc.CloseIdleConnections)
-			c := NewClient(builtin(t, Settings{LocalURL: srv.URL + "/v1/"}), hc, slog.New(slog.DiscardHandler))
+			c := NewClient(Fixed(builtin(t, Settings{LocalURL: srv.URL + "/v1/"})), hc, slog.New(slog.DiscardHandler))
 			res, err := c.Stream(t.Context(), ask(Timeouts{}), ignore)
 			require.NoError(t, err)
 			require.True(t, res.Stub)
@@ -388,7 +389,7 @@ func TestStream_KeyInErrorBody_Redacted(t *testing.T) {
 
 func TestStream_NoKey_SettingNamed(t *testing.T) {
 	t.Parallel()
-	c := NewClient(builtin(t, Settings{}), nil, slog.New(slog.DiscardHandler))
+	c := NewClient(Fixed(builtin(t, Settings{})), nil, slog.New(slog.DiscardHandler))
 	_, err := c.Stream(t.Context(), ask(Timeouts{}), ignore)
 	e := failure(t, err)
 	require.Equal(t, berth.CodeProviderKey, e.Code)
@@ -693,4 +694,36 @@ func TestStream_ReaderBusy_NoIdleTimeout(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, "ab", res.Text)
+}
+
+// A call that waits for a slot is made as it was prepared, whatever the routing file has become meanwhile; the next one follows the file.
+func TestStream_CatalogReplaced_PreparedCallUnchangedNextOneFollows(t *testing.T) { // G15
+	t.Parallel()
+	asked := make(chan string, 2)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked <- r.URL.Path + " " + gjson.GetBytes(body, "model").Str
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"yes"},"finish_reason":"stop"}]}`)
+	}))
+	t.Cleanup(srv.Close)
+	serving := func(path, id string) *Catalog {
+		catalog, err := NewCatalog(Config{
+			Providers: map[string]ProviderConfig{"p": {BaseURL: srv.URL + path}}, Models: map[string]ModelConfig{"m": {UpstreamConfig: UpstreamConfig{Provider: "p", ID: id}}},
+		}, Settings{})
+		require.NoError(t, err)
+		return catalog
+	}
+	var current atomic.Pointer[Catalog]
+	current.Store(serving("/old", "m-1"))
+	c := NewClient(func(string) *Catalog { return current.Load() }, srv.Client(), slog.New(slog.DiscardHandler))
+	call := Call{Model: "m", MaxTokens: 9, Timeouts: Timeouts{FirstByte: time.Minute, Idle: time.Minute}, Messages: []Message{{Role: RoleUser, Parts: []Part{{Text: "?"}}}}}
+	prepared, err := c.Prepare(call)
+	require.NoError(t, err)
+	current.Store(serving("/new", "m-2"))
+	for _, call := range []Call{prepared, call} {
+		_, err = c.Stream(t.Context(), call, func(Delta) error { return nil })
+		require.NoError(t, err)
+	}
+	require.Equal(t, "/old/chat/completions m-1", <-asked)
+	require.Equal(t, "/new/chat/completions m-2", <-asked)
 }

@@ -56,7 +56,7 @@ var wireCatalog = sync.OnceValue(func() *Catalog {
 // callWire makes one call of a provider that returns raw bytes.
 func callWire(t *testing.T, next func(call int) io.Reader) (answered, Result, error) {
 	t.Helper()
-	c := NewClient(wireCatalog(), &http.Client{Transport: &wire{next: next}}, slog.New(slog.DiscardHandler))
+	c := NewClient(Fixed(wireCatalog()), &http.Client{Transport: &wire{next: next}}, slog.New(slog.DiscardHandler))
 	var read strings.Builder // by readers
 	res, err := c.Stream(t.Context(), ask(Timeouts{}), func(d Delta) error {
 		if d.Withdrawn {

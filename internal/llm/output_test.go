@@ -176,7 +176,7 @@ func must(b []byte, _ error) []byte { return b }
 // Users read what is wrong with the form of an answer, and nothing of the answer.
 func TestUnusable_WrongFormat_ReasonWithoutAnswer(t *testing.T) { // FM4
 	t.Parallel()
-	c := NewClient(builtin(t, Settings{}), nil, nil)
+	c := NewClient(Fixed(builtin(t, Settings{})), nil, nil)
 	for answer, want := range map[string]string{
 		"I cannot, Anna.":               "(no complete JSON object)",
 		`{"title":"Anna"`:               "(no complete JSON object)",

@@ -56,7 +56,7 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		return nil, err
 	}
 	hc := httpClient(o.Slots)
-	return &OpenAI{models: llm.NewClient(catalog, hc, o.Logger), http: hc}, nil
+	return &OpenAI{models: llm.NewClient(llm.Fixed(catalog), hc, o.Logger), http: hc}, nil
 }
 
 func newOpenAIDriver(c driverContext) (Driver, error) {
