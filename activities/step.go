@@ -313,7 +313,7 @@ func (s *step) cost() int64 {
 	if s.last.Provider == llm.LocalProvider {
 		return 0
 	}
-	m, _ := s.Catalog.Model(s.in.Step.Model)
+	m, _ := s.Catalog(s.in.Step.Model).Model(s.in.Step.Model)
 	u, _ := m.Upstream(s.last.Upstream) // one that was removed from the catalog has no price
 	return u.CostMicros(s.last.Usage)
 }

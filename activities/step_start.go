@@ -47,7 +47,9 @@ func (s *step) claim(ctx context.Context, call ledger.CallStart) error {
 }
 
 // servedBy returns the provider of the upstream that the step calls.
-func (s *step) servedBy() string { return s.Catalog.ServedBy(s.in.Step.Model, s.upstream) }
+func (s *step) servedBy() string {
+	return s.Catalog(s.in.Step.Model).ServedBy(s.in.Step.Model, s.upstream)
+}
 
 // simulated reports whether the local simulator serves the step's model.
 func (s *step) simulated() bool {

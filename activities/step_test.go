@@ -90,11 +90,11 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 	running := NewRunning(scripts, logger)
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
-		Models: llm.NewClient(llm.Fixed(catalog), server.Client(), logger), Catalog: catalog, Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
+		Models: llm.NewClient(llm.Fixed(catalog), server.Client(), logger), Catalog: llm.Fixed(catalog), Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
 		Waiting: waiting.New(scripts, waiting.Options{
 			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
 		}),
-		Breaker: breaker.New(scripts, catalog.Models(), logger),
+		Breaker: breaker.New(scripts, logger),
 		Options: TaskOptions{CallTimeout: time.Minute, MaxAnswers: 3, Drain: time.Second}, Logger: logger,
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -90,12 +90,17 @@ func (s *server) modelRoutes() {
 
 func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody, error) {
 	out := &modelsOutputBody{Models: []client.Model{}}
-	routed := s.routed()
-	for _, m := range s.Catalog.Models() {
+	models, routed, now := s.neededModels(), s.routed(), s.Routing.Current()
+	services, err := s.modelServices(ctx, models)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range models {
 		v, err := s.model(ctx, m, routed)
 		if err != nil {
 			return nil, err
 		}
+		v.ModelService, v.Tasks = services[m.Name], now.Former()[m.Name].Tasks+now.Unknown()[m.Name]
 		out.Models = append(out.Models, *v)
 	}
 	return out, nil
@@ -107,7 +112,7 @@ func configuredLimits(m llm.Model) client.ModelLimits {
 
 // limitsOf returns the limits of a model that concern the time until a call begins.
 func (s *server) limitsOf(m llm.Model) lua.ModelLimits {
-	return lua.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM, Queues: s.Catalog.QueueWeights()}
+	return lua.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM, Queues: s.catalog().QueueWeights(), Revision: s.Routing.Current().Revision}
 }
 
 // room reads the slots and waiting calls of a model.
@@ -153,7 +158,7 @@ func pauseOf(room lua.Room) client.ModelPause {
 }
 
 // routed returns what the templates of new tasks use.
-func (s *server) routed() map[llm.Use]bool { return s.Catalog.Uses(s.Templates.List()) }
+func (s *server) routed() map[llm.Use]bool { return s.catalog().Uses(s.Templates.List()) }
 
 // serves reports whether calls of a queue use a model, now or by the templates.
 func serves(q lua.QueueUse, model string, routed map[llm.Use]bool) bool {
@@ -197,7 +202,12 @@ func firstByWaiting(users []client.WaitingCalls) []client.WaitingCalls {
 
 func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody, error) {
 	all, routed := map[berth.Queue]*client.Queue{}, s.routed()
-	for _, m := range s.Catalog.Models() {
+	models := s.neededModels()
+	services, err := s.modelServices(ctx, models)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range models {
 		room, err := s.room(ctx, m)
 		if err != nil {
 			return nil, err
@@ -207,7 +217,7 @@ func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody
 				all[q.Queue] = &client.Queue{Queue: q.Queue, Weight: q.Weight, Models: []client.QueueModel{}, Users: []client.WaitingCalls{}}
 			}
 			if serves(q, m.Name, routed) {
-				addToQueue(all[q.Queue], m.Name, room, q)
+				addToQueue(all[q.Queue], m.Name, services[m.Name], room, q)
 			}
 		}
 	}
@@ -222,9 +232,9 @@ func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody
 }
 
 // addToQueue adds what a queue uses of one model.
-func addToQueue(to *client.Queue, model string, room lua.Room, q lua.QueueUse) {
+func addToQueue(to *client.Queue, model string, service client.ModelService, room lua.Room, q lua.QueueUse) {
 	v := client.QueueModel{
-		Name: model, Cap: room.Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room),
+		Name: model, Cap: room.Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room), ModelService: service,
 		NextGrantMs: nextGrant(room), EtaSeconds: eta(q.Wait),
 	}
 	to.InUse += q.InUse
@@ -236,7 +246,7 @@ func addToQueue(to *client.Queue, model string, room lua.Room, q lua.QueueUse) {
 // patchModel changes what operators set for a model.
 func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model, error) {
 	b := in.Body
-	m, ok := s.Catalog.Model(in.Name)
+	m, ok := s.Routing.Of(in.Name).Model(in.Name)
 	switch {
 	case !ok:
 		return nil, berth.Errorf(berth.CodeNotFound, "model %q not found in the routing file", in.Name)

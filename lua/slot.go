@@ -41,6 +41,8 @@ type ModelLimits struct {
 	ProviderCap int    `json:"providerCap"` // 0 for no limit
 	// Queues are the weights of the queues, 1 by default.
 	Queues map[berth.Queue]int `json:"queues"`
+	// Revision rises with each change of the configuration: limits of an older one than Redis knows have no effect.
+	Revision int64 `json:"revision"`
 }
 
 // arg returns the limits as include room reads them.

@@ -35,7 +35,7 @@ func printModels(models ...client.Model) error {
 	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "MODEL\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
 	for _, m := range models {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
 	}
 	return w.Flush()
 }
@@ -48,7 +48,18 @@ func eta(estimate *int) string {
 	return (time.Duration(*estimate) * time.Second).String()
 }
 
-func modelState(m client.ModelPause) string {
+func modelState(m client.ModelPause, s client.ModelService) string {
+	state := pauseState(m)
+	if s.Missing != "" {
+		state = map[string]string{client.ModelRemoved: "removed from the routing", client.ModelUnknown: "in no revision of the routing"}[s.Missing]
+	}
+	if s.Unpolled {
+		state += ", no worker polls it"
+	}
+	return state
+}
+
+func pauseState(m client.ModelPause) string {
 	if !m.Paused && !m.Probing {
 		return "open"
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 // Breaker reports the calls of one process. It is safe for concurrent use.
 type Breaker struct {
 	scripts *lua.Scripts
-	models  map[string]*model // never changes
+	models  sync.Map // *model by name
 	logger  *slog.Logger
 	began   time.Time
 }
@@ -38,22 +39,36 @@ type model struct {
 	begun   atomic.Int64 // as success, of an answer that begins
 }
 
-// New returns the breaker of the given models.
-func New(scripts *lua.Scripts, models []llm.Model, logger *slog.Logger) *Breaker {
-	b := &Breaker{scripts: scripts, models: map[string]*model{}, logger: logger, began: time.Now()}
-	for _, m := range models {
-		b.models[m.Name] = &model{}
-		for _, kind := range []string{metrics.PauseRequested, metrics.PauseFailures} {
-			metrics.Begin(metrics.ModelPauses, metrics.With(metrics.Model.String(m.Name), metrics.Kind.String(kind)))
+// New returns the breaker of a process.
+func New(scripts *lua.Scripts, logger *slog.Logger) *Breaker {
+	return &Breaker{scripts: scripts, logger: logger, began: time.Now()}
+}
+
+// Begin begins the metrics of models that this process may call, so that their first pause is seen as a change.
+func (b *Breaker) Begin(models []string) {
+	for _, name := range models {
+		b.of(name)
+	}
+}
+
+// of returns what this process has reported about a model.
+func (b *Breaker) of(name string) *model {
+	if m, ok := b.models.Load(name); ok {
+		return m.(*model) //nolint:errcheck,forcetypeassert // nothing else is stored
+	}
+	m, known := b.models.LoadOrStore(name, &model{})
+	for _, kind := range []string{metrics.PauseRequested, metrics.PauseFailures} {
+		if !known {
+			metrics.Begin(metrics.ModelPauses, metrics.With(metrics.Model.String(name), metrics.Kind.String(kind)))
 		}
 	}
-	return b
+	return m.(*model) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
 // Begun reports that the answer to a task's call of a model begins to arrive. If the model is probed, the others need not wait for
 // the end of the answer.
 func (b *Breaker) Begun(ctx context.Context, name string, task berth.TaskRef) {
-	if m := b.models[name]; m != nil && b.elapsed(&m.begun, false) {
+	if m := b.of(name); b.elapsed(&m.begun, false) {
 		b.send(ctx, m, lua.CallReport{Model: name, Task: task.String(), Outcome: lua.CallBegun})
 	}
 }
@@ -61,9 +76,9 @@ func (b *Breaker) Begun(ctx context.Context, name string, task berth.TaskRef) {
 // Report reports a task's call of a model with its error, nil for a success. It is called before the slot is released, so that the
 // release grants what the report permits. Errors that show nothing about the provider are ignored, such as a cancelled call's.
 func (b *Breaker) Report(ctx context.Context, name string, task berth.TaskRef, called error) {
-	m := b.models[name]
+	m := b.of(name)
 	report, ok := reportOf(name, called)
-	if m == nil || !ok || !b.due(m, report) {
+	if !ok || !b.due(m, report) {
 		return
 	}
 	report.Task = task.String()

@@ -24,7 +24,7 @@ func process(t *testing.T, addr string, keys lua.Keys) (*Breaker, *redis.Client)
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return New(lua.New(rdb, keys), []llm.Model{{Name: "m"}}, slog.New(slog.NewTextHandler(t.Output(), nil))), rdb
+	return New(lua.New(rdb, keys), slog.New(slog.NewTextHandler(t.Output(), nil))), rdb
 }
 
 var (
@@ -93,7 +93,7 @@ func TestReport_SeveralProcesses_CountTogether(t *testing.T) { // B2, T21
 func TestReport_Successes_SentRarely(t *testing.T) {
 	t.Parallel()
 	b, rdb := process(t, testredis.Start(t).Addr(), lua.Keys{})
-	m := b.models["m"]
+	m := b.of("m")
 	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
 	require.False(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
 	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallFailed}))
@@ -111,7 +111,7 @@ func TestReport_RedisUnavailable_NextSuccessIsSent(t *testing.T) {
 	t.Parallel()
 	b, _ := process(t, "127.0.0.1:1", lua.Keys{})
 	b.Report(t.Context(), "m", task(0), nil)
-	require.True(t, b.due(b.models["m"], lua.CallReport{Outcome: lua.CallOK}))
+	require.True(t, b.due(b.of("m"), lua.CallReport{Outcome: lua.CallOK}))
 	b.Report(t.Context(), "unknown", task(0), failed)
 	b.Begun(t.Context(), "unknown", task(0))
 }
