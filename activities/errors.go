@@ -40,7 +40,7 @@ func translate(ctx context.Context, err error) error {
 	case errors.Is(cause, errEnded), errors.Is(err, errEnded), errors.Is(err, stream.ErrEnded):
 		return final(berth.CodeCancelled, "the task has ended", err)
 	case errors.Is(cause, errStopping):
-		return again(berth.CodeUnavailable, "the worker is shutting down", time.Millisecond, err)
+		return again(berth.CodeUnavailable, "the worker stopped, and no other one has begun the call yet", time.Millisecond, err)
 	case errors.Is(cause, lease.ErrHeldTooLong), errors.Is(err, lease.ErrHeldTooLong):
 		return final(berth.CodeDeadlineExceeded, "the model did not answer in time", err)
 	case errors.Is(cause, lease.ErrLost), errors.Is(err, lease.ErrLost):

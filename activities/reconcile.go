@@ -28,8 +28,8 @@ type ReconcileOptions struct {
 	Pause time.Duration
 	// MaxRepairs is how many differences one pass repairs, MaxFindings with how many more it stops without a repair.
 	MaxRepairs, MaxFindings int
-	// Queues are those in which tasks may have admissions.
-	Queues []berth.Queue
+	// Queues returns those in which tasks may have admissions.
+	Queues func() []berth.Queue
 	// Disabled are rules that are not applied.
 	Disabled []berth.ReconcileRule
 	// Conferences are the rules of a conference whose input is lost.

@@ -113,7 +113,7 @@ func (p *pass) endedTasks(ctx context.Context) error {
 
 // admissions considers the admissions in all queues.
 func (p *pass) admissions(ctx context.Context) error {
-	for _, queue := range p.r.Options.Queues {
+	for _, queue := range p.r.Options.Queues() {
 		if err := p.r.Scripts.QueueAdmissions(ctx, queue, func(page []lua.Admitted) error {
 			for _, admission := range page {
 				if !kept(admission.Until) {
@@ -269,7 +269,7 @@ func (r *Reconciler) placeWithoutTask(ctx context.Context, id string) (version i
 		return 0, false, err
 	}
 	ref, _ := taskOf(id)
-	until, err := r.Scripts.AdmittedUntil(ctx, ref, r.Options.Queues)
+	until, err := r.Scripts.AdmittedUntil(ctx, ref, r.Options.Queues())
 	return until.UnixMilli(), kept(until), err
 }
 
@@ -281,7 +281,7 @@ func (r *Reconciler) removeAdmission(ctx context.Context, f berth.ReconcileFindi
 	if err != nil {
 		return err
 	}
-	return r.Scripts.RemoveAdmissions(ctx, lua.Admissions{Task: ref, ServiceID: t.ServiceID, Queues: r.Options.Queues})
+	return r.Scripts.RemoveAdmissions(ctx, lua.Admissions{Task: ref, ServiceID: t.ServiceID, Queues: r.Options.Queues()})
 }
 
 func (r *Reconciler) unbalanced(ctx context.Context, user string) (version int64, differs bool, err error) {

@@ -181,7 +181,7 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	s.excluded = s.Catalog.Unkeyed(call.Model)
+	s.excluded = s.Catalog(s.in.Step.Model).Unkeyed(call.Model)
 	slot, err := s.acquire(ctx, call, "")
 	if err != nil {
 		return out, err
@@ -263,7 +263,7 @@ func (s *step) cost() int64 {
 	if s.last.Provider == llm.LocalProvider {
 		return 0
 	}
-	m, _ := s.Catalog.Model(s.in.Step.Model)
+	m, _ := s.Catalog(s.in.Step.Model).Model(s.in.Step.Model)
 	u, _ := m.Upstream(s.last.Upstream) // one that was removed from the catalog has no price
 	return u.CostMicros(s.last.Usage)
 }

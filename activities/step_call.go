@@ -79,7 +79,7 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) er
 
 // reported describes the present call for the breaker.
 func (s *step) reported(took time.Duration) breaker.Call {
-	m, _ := s.Catalog.Model(s.in.Step.Model)
+	m, _ := s.Catalog(s.in.Step.Model).Model(s.in.Step.Model)
 	u, ok := m.Upstream(s.upstream)
 	if !ok {
 		u.Name = s.upstream

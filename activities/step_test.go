@@ -104,9 +104,9 @@ func (h *stepTest) serve(dsn string, template berth.Template, catalog *llm.Catal
 	hc := llm.NewHTTPClient()
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
-		Models: llm.NewClient(llm.Fixed(catalog), hc, logger), Catalog: catalog, Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
+		Models: llm.NewClient(llm.Fixed(catalog), hc, logger), Catalog: llm.Fixed(catalog), Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
 		Waiting: waiting.New(scripts, waiting.Options{Limits: limits, Logger: logger}),
-		Breaker: breaker.New(scripts, catalog.Models(), logger),
+		Breaker: breaker.New(scripts, logger),
 		Options: TaskOptions{CallTimeout: time.Minute, MaxAnswers: 3, Drain: time.Second}, Logger: logger,
 	}
 	ctx, cancel := context.WithCancel(context.Background())

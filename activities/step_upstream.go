@@ -87,7 +87,7 @@ func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed
 	s.faults = append(s.faults, failedCall{failed, time.Now()})
 	s.excluded = append(s.excluded, call.Upstream)
 	if failed.Cause == llm.CauseContext {
-		s.excluded = append(s.excluded, s.Catalog.TooSmall(call.Model, call.Upstream)...)
+		s.excluded = append(s.excluded, s.Catalog(s.in.Step.Model).TooSmall(call.Model, call.Upstream)...)
 	}
 	switch {
 	case failed.Scope == llm.ScopeRequest:
@@ -115,7 +115,7 @@ func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed
 
 // untried reports whether the model has upstreams that this attempt may call.
 func (s *step) untried() bool {
-	m, _ := s.Catalog.Model(s.in.Step.Model)
+	m, _ := s.Catalog(s.in.Step.Model).Model(s.in.Step.Model)
 	return slices.ContainsFunc(m.Upstreams, func(u llm.Upstream) bool { return !slices.Contains(s.excluded, u.Name) })
 }
 

@@ -286,7 +286,7 @@ func TestRunStep_UpstreamNotUsableHere_AnotherOneCalled(t *testing.T) { // G12, 
 	t.Run("another file", func(t *testing.T) {
 		t.Parallel()
 		h := newUpstreamTest(t, "interview_prep", "", "")
-		newer := h.Catalog.Limits(stepModel, 0)
+		newer := h.Catalog(stepModel).Limits(stepModel, 0)
 		newer.Revision++
 		newer.Upstreams = append([]lua.UpstreamLimits{{Name: "new", Rank: 0, Cap: 1}}, newer.Upstreams...)
 		_, err := h.Scripts.AcquireSlot(t.Context(), lua.SlotCall{

@@ -3,8 +3,10 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -44,7 +46,8 @@ type Tasks struct {
 	Streams *stream.Publisher
 	Slots   *lease.Slots
 	Models  *llm.Client
-	Catalog *llm.Catalog
+	// Catalog returns the present catalog for calls of a model.
+	Catalog func(model string) *llm.Catalog
 	// Templates has the versions of templates.
 	Templates *catalog.Catalog
 	Running   *Running
@@ -137,8 +140,12 @@ func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) er
 
 // FinishTask ends the task by a compare-and-set and returns its outcome. Later calls return the outcome of the first.
 func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflows.TaskResult, error) {
+	message := in.Message
+	if in.Code == berth.CodeDeadlineExceeded {
+		message = cmp.Or(a.unserved(ctx, in.TaskRef), message)
+	}
 	row, _, err := a.Ledger.FinishTask(ctx, ledger.End{
-		TaskRef: in.TaskRef, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: in.Message,
+		TaskRef: in.TaskRef, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: message,
 		KeepStreamed: a.Options.KeepStreamed,
 	})
 	if err != nil {
@@ -148,6 +155,22 @@ func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflow
 		a.Running.NotifyEnd(ctx, in.TaskRef)
 	}
 	return workflows.TaskResult{Status: row.Status, ResultAssetID: row.ResultAssetID, Code: row.ErrorCode}, nil
+}
+
+// unserved returns the reason why a task has reached its deadline if no worker would have run its step, else an empty text.
+func (a *Tasks) unserved(ctx context.Context, task berth.TaskRef) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	row, err := a.Ledger.GetTask(ctx, task)
+	if err != nil || row.StepIndex >= len(row.Steps) {
+		return "" // the end says why
+	}
+	step := row.Steps[row.StepIndex]
+	unpolled, err := a.Scripts.CheckPollers(ctx, []string{berth.ModelTaskQueue(step.Model)})
+	if err != nil || len(unpolled) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the task did not finish before its deadline: no worker serves the model %s of step %s", step.Model, step.Name)
 }
 
 // PublishEnd removes the task's admissions to the queues and appends the stream's terminal event, made from the row. A stream that Redis has lost needs none: its readers

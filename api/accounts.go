@@ -79,7 +79,7 @@ func (s *server) account(ctx context.Context, userID string) (*AccountView, erro
 // tierFor returns the tier of a user with this balance: paid if it suffices for the cheapest template.
 func (s *server) tierFor(credits int64) berth.Tier {
 	for _, t := range s.Templates.List() {
-		if s.Catalog.Price(t, berth.TierPaid) <= credits {
+		if s.catalog().Price(t, berth.TierPaid) <= credits {
 			return berth.TierPaid
 		}
 	}

@@ -54,7 +54,7 @@ const (
 // returns the refusal. A task that is submitted again keeps its admissions and is not counted again.
 func (s *server) admitTask(ctx context.Context, p berth.TaskPlan) error {
 	limits := s.Config.Admission
-	limits.Queue = cmp.Or(s.Catalog.MaxTasks(p.Steps[0].Queue), limits.Queue)
+	limits.Queue = cmp.Or(s.catalog().MaxTasks(p.Steps[0].Queue), limits.Queue)
 	reply, err := s.Scripts.AdmitTask(ctx, lua.Submission{
 		Task: p.Ref(), ServiceID: p.ServiceID, Queue: p.Steps[0].Queue,
 		Limits: lua.AdmissionLimits{Queue: limits.Queue, Service: limits.Service, Rate: limits.rate(p.Tier)},

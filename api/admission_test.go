@@ -21,6 +21,7 @@ import (
 	"berth/api"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/routing"
 	"berth/internal/starter"
 	"berth/lua"
 	"berth/workflows"
@@ -353,15 +354,15 @@ func TestSubmitTask_QueueFullModelPaused_RetryAfterAMinute(t *testing.T) { // T5
 // G10: the bound of a queue is that of the routing file, also where the setting has another.
 func TestSubmit_QueueWithBound_RefusesBeyondIt(t *testing.T) {
 	t.Parallel()
-	routing, err := os.ReadFile("../internal/llm/routing.yaml")
+	builtin, err := os.ReadFile("../internal/llm/routing.yaml")
 	require.NoError(t, err)
-	own := strings.Replace(string(routing), "mode: batch}", "mode: batch, maxTasks: 1}", 1)
-	require.NotEqual(t, string(routing), own)
+	own := strings.Replace(string(builtin), "mode: batch}", "mode: batch, maxTasks: 1}", 1)
+	require.NotEqual(t, string(builtin), own)
 	path := filepath.Join(t.TempDir(), "routing.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(own), 0o600))
 	catalog, err := llm.LoadCatalog(path)
 	require.NoError(t, err)
-	h := newHarness(t, admission(api.Admission{Queue: 100}), func(d *api.Deps) { d.Catalog = catalog })
+	h := newHarness(t, admission(api.Admission{Queue: 100}), func(d *api.Deps) { d.Routing = routing.Fixed(catalog) })
 	require.Equal(t, http.StatusAccepted, h.submit("t1", variable("resume", "t1")).status)
 	a := h.submit("t2", variable("resume", "t2"))
 	require.Equal(t, http.StatusTooManyRequests, a.status, string(a.body))

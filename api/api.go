@@ -33,6 +33,7 @@ import (
 	"berth/internal/payload"
 	"berth/internal/placement"
 	"berth/internal/raster"
+	"berth/internal/routing"
 	"berth/internal/starter"
 	"berth/internal/waiting"
 	"berth/lua"
@@ -127,7 +128,7 @@ type Deps struct {
 	Starter    Starter
 	Ledger     *ledger.Ledger
 	Hub        Hub
-	Catalog    *llm.Catalog
+	Routing    *routing.Routing
 	Templates  *catalog.Catalog
 	Scripts    *lua.Scripts
 	Positions  *waiting.Board
@@ -198,6 +199,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.templateRoutes()
 	s.accountRoutes()
 	s.modelRoutes()
+	s.routingRoutes()
 	s.reconciliationRoutes()
 	s.nodeRoutes()
 	s.poolRoutes()
@@ -223,8 +225,11 @@ func New(d Deps) (*echo.Echo, error) {
 	return e, nil
 }
 
+// catalog returns the routing of this moment. An operation that needs it twice keeps it.
+func (s *server) catalog() *llm.Catalog { return s.Routing.Current().Catalog }
+
 func newServer(d Deps) (*server, error) {
-	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Catalog == nil || d.Templates == nil || d.Scripts == nil || d.Positions == nil ||
+	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Routing == nil || d.Templates == nil || d.Scripts == nil || d.Positions == nil ||
 		d.Fleet == nil || d.Health == nil || d.Signalling == nil || d.Logger == nil {
 		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}

@@ -23,6 +23,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/routing"
 	"berth/internal/signalling"
 	"berth/internal/stream"
 	"berth/internal/testtemplate"
@@ -38,7 +39,7 @@ func idle(t *testing.T, change ...func(*api.Deps)) *echo.Echo {
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
 	deps := api.Deps{
-		Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: catalog, Templates: &templatecatalog.Catalog{},
+		Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Routing: routing.Fixed(catalog), Templates: &templatecatalog.Catalog{},
 		Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
 		Health: newReporter(), Signalling: &signalling.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
 		Logger: slog.New(slog.DiscardHandler),
@@ -164,7 +165,7 @@ func TestNew_InvalidConfig_Fails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			deps := api.Deps{
-				Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Catalog: &llm.Catalog{}, Templates: &templatecatalog.Catalog{},
+				Starter: &fakeStarter{}, Ledger: &ledger.Ledger{}, Hub: (*stream.Hub)(nil), Routing: routing.Fixed(&llm.Catalog{}), Templates: &templatecatalog.Catalog{},
 				Scripts: &lua.Scripts{}, Positions: &waiting.Board{}, Fleet: (*fleet.Fleet)(nil),
 				Health: newReporter(), Signalling: &signalling.Proxy{}, Config: api.Config{Secrets: identity.Secrets{secret}},
 				Logger: slog.New(slog.DiscardHandler),

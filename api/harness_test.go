@@ -31,6 +31,7 @@ import (
 	"berth/internal/identity"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/routing"
 	"berth/internal/signalling"
 	"berth/internal/stream"
 	"berth/internal/testledger"
@@ -141,7 +142,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	})
 	deps := api.Deps{
 		Signalling: proxy,
-		Starter:    h.starter, Ledger: h.ledger, Hub: hub, Catalog: catalog, Templates: testtemplate.Catalog(t, h.ledger),
+		Starter:    h.starter, Ledger: h.ledger, Hub: hub, Routing: routing.Fixed(catalog), Templates: testtemplate.Catalog(t, h.ledger),
 		Scripts: h.scripts, Positions: waiting.NewBoard(h.scripts, logger), Fleet: h.fleet, Health: h.health, Logger: logger,
 		Config: api.Config{
 			Secrets: identity.Secrets{secret}, HeartbeatInterval: 100 * time.Millisecond, Version: "test",

@@ -101,12 +101,17 @@ func (s *server) modelRoutes() {
 
 func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody, error) {
 	out := &modelsOutputBody{Models: []client.Model{}}
-	routed := s.routed()
-	for _, m := range s.Catalog.Models() {
+	models, routed, now := s.neededModels(), s.routed(), s.Routing.Current()
+	services, err := s.modelServices(ctx, models)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range models {
 		v, err := s.model(ctx, m, routed)
 		if err != nil {
 			return nil, err
 		}
+		v.ModelService, v.Tasks = services[m.Name], now.Former()[m.Name].Tasks+now.Unknown()[m.Name]
 		out.Models = append(out.Models, *v)
 	}
 	return out, nil
@@ -114,7 +119,7 @@ func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody
 
 // room reads the slots and waiting calls of a model.
 func (s *server) room(ctx context.Context, m llm.Model) (lua.Room, error) {
-	room, err := s.Scripts.ReadRoom(ctx, m.Name, s.Catalog.Limits(m.Name, 0), usersRead)
+	room, err := s.Scripts.ReadRoom(ctx, m.Name, s.Routing.Current().LimitsOf(m.Name, 0), usersRead)
 	return room, fromRedis(err)
 }
 
@@ -218,7 +223,7 @@ func pauseOf(room lua.Room) client.ModelPause {
 }
 
 // routed returns what the templates of new tasks use.
-func (s *server) routed() map[llm.Use]bool { return s.Catalog.Uses(s.Templates.List()) }
+func (s *server) routed() map[llm.Use]bool { return s.catalog().Uses(s.Templates.List()) }
 
 // serves reports whether calls of a queue use a model, now or by the templates.
 func serves(q lua.QueueUse, model string, routed map[llm.Use]bool) bool {
@@ -262,7 +267,12 @@ func firstByWaiting(users []client.WaitingCalls) []client.WaitingCalls {
 
 func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody, error) {
 	all, routed := map[berth.Queue]*client.Queue{}, s.routed()
-	for _, m := range s.Catalog.Models() {
+	models := s.neededModels()
+	services, err := s.modelServices(ctx, models)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range models {
 		room, err := s.room(ctx, m)
 		if err != nil {
 			return nil, err
@@ -272,7 +282,7 @@ func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody
 				all[q.Queue] = &client.Queue{Queue: q.Queue, Weight: q.Weight, Models: []client.QueueModel{}, Users: []client.WaitingCalls{}}
 			}
 			if serves(q, m.Name, routed) {
-				addToQueue(all[q.Queue], m.Name, room, q)
+				addToQueue(all[q.Queue], m.Name, services[m.Name], room, q)
 			}
 		}
 	}
@@ -287,9 +297,9 @@ func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody
 }
 
 // addToQueue adds what a queue uses of one model.
-func addToQueue(to *client.Queue, model string, room lua.Room, q lua.QueueUse) {
+func addToQueue(to *client.Queue, model string, service client.ModelService, room lua.Room, q lua.QueueUse) {
 	v := client.QueueModel{
-		Name: model, Cap: sum(room.Upstreams).Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room),
+		Name: model, Cap: sum(room.Upstreams).Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room), ModelService: service,
 		NextGrantMs: nextGrant(room), EtaSeconds: eta(q.Wait),
 	}
 	to.InUse += q.InUse
@@ -336,7 +346,7 @@ func (s *server) patchUpstream(ctx context.Context, in *upstreamInput) (*client.
 }
 
 func (s *server) modelNamed(name string) (llm.Model, error) {
-	m, ok := s.Catalog.Model(name)
+	m, ok := s.Routing.Of(name).Model(name)
 	if !ok {
 		return m, berth.Errorf(berth.CodeNotFound, "model %q not found in the routing file", name)
 	}

@@ -27,7 +27,7 @@ func (s *server) checkServed(ctx context.Context, steps []berth.Step) error {
 	}
 	message := "no worker polls " + strings.Join(unpolled, ", ")
 	for _, st := range steps {
-		setting := s.Catalog.KeySetting(st.Model)
+		setting := s.catalog().KeySetting(st.Model)
 		if berth.ModelTaskQueue(st.Model) == unpolled[0] && setting != "" {
 			message += ": start a worker with " + setting
 		}

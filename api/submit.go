@@ -12,6 +12,7 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/ledger"
+	"berth/internal/llm"
 	"berth/internal/metrics"
 	"berth/internal/template"
 	"berth/lua"
@@ -80,10 +81,11 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		},
 		UserID: cl.user.UserID, TitleAsset: vals.titleAsset(cl.user.UserID, t),
 	}
-	if err := s.propose(ctx, &plan, t, vals.kinds); err != nil {
+	models := s.catalog()
+	if err := s.propose(ctx, models, &plan, t, vals.kinds); err != nil {
 		return nil, err
 	}
-	if err := s.Catalog.CheckContext(t, plan.Steps, vals.all()); err != nil {
+	if err := models.CheckContext(t, plan.Steps, vals.all()); err != nil {
 		return nil, err
 	}
 	// Texts are compared by content, which their asset ids represent. A request that names its task is the same one after the template has
@@ -138,18 +140,18 @@ func localeOf(t *template.Template, wanted string) (berth.Locale, error) {
 }
 
 // propose sets the tier, price and steps of a plan by the user's balance. The charge at acceptance decides.
-func (s *server) propose(ctx context.Context, p *berth.TaskPlan, t *template.Template, given map[string]berth.VariableKind) error {
+func (s *server) propose(ctx context.Context, models *llm.Catalog, p *berth.TaskPlan, t *template.Template, given map[string]berth.VariableKind) error {
 	credits, err := s.Ledger.Credits(ctx, p.UserID)
 	if err != nil {
 		return err
 	}
-	p.Tier, p.Price = berth.TierPaid, s.Catalog.Price(t, berth.TierPaid)
+	p.Tier, p.Price = berth.TierPaid, models.Price(t, berth.TierPaid)
 	if credits < p.Price {
 		p.Tier, p.Price = berth.TierFree, 0
 	}
 	callOf(ctx).tier = p.Tier
-	if p.Steps, err = s.Catalog.Plan(t, p.Tier, given); err == nil && p.Price > 0 {
-		p.FreeSteps, err = s.Catalog.Plan(t, berth.TierFree, given)
+	if p.Steps, err = models.Plan(t, p.Tier, given); err == nil && p.Price > 0 {
+		p.FreeSteps, err = models.Plan(t, berth.TierFree, given)
 	}
 	return err
 }
@@ -279,7 +281,7 @@ func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
 
 // estimate estimates how long a step waits for its model.
 func (s *server) estimate(ctx context.Context, task berth.TaskRef, index int, step berth.Step) (lua.Wait, error) {
-	return s.Scripts.EstimateWait(ctx, lua.ModelWaiterOf(task, index, step), s.Catalog.Limits(step.Model, 0))
+	return s.Scripts.EstimateWait(ctx, lua.ModelWaiterOf(task, index, step), s.Routing.Current().LimitsOf(step.Model, 0))
 }
 
 // waitingOf returns an estimate without what is not known.

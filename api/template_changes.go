@@ -106,7 +106,7 @@ func (s *server) putTemplate(ctx context.Context, in *putTemplateInput) (*client
 		return nil, err
 	}
 	next := ledger.TemplateState{Template: t.Name, Version: t.Version, Source: ledger.TemplateAPI}
-	out := &client.AppliedTemplate{Name: t.Name, Version: t.Version, Template: s.templateView(t, next), Warnings: s.Catalog.Lacks(t)}
+	out := &client.AppliedTemplate{Name: t.Name, Version: t.Version, Template: s.templateView(t, next), Warnings: s.catalog().Lacks(t)}
 	out.Activated = in.Body.Activate == nil || *in.Body.Activate
 	replaces := out.Activated && before.Version != "" && !before.Deleted && before.Version != t.Version && before.Source != ledger.TemplateAPI
 	if replaces {
@@ -243,7 +243,7 @@ func (s *server) viewOf(ctx context.Context, state ledger.TemplateState) (view *
 	} else if err != nil {
 		return nil, nil, err
 	}
-	return new(s.templateView(t, state)), s.Catalog.Lacks(t), nil
+	return new(s.templateView(t, state)), s.catalog().Lacks(t), nil
 }
 
 func (s *server) activateTemplate(ctx context.Context, in *activateTemplateInput) (*client.TemplateState, error) {

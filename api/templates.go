@@ -130,8 +130,8 @@ func (s *server) templateView(t *template.Template, state ledger.TemplateState) 
 	labels := func(text template.Text) client.Labels { return client.Labels(text) }
 	return client.Template{
 		Name: t.Name, Version: t.Version, Title: labels(t.Title), Description: labels(t.Description), Mode: t.Mode(), Locales: t.Locales,
-		Credits: s.Catalog.Price(t, berth.TierPaid),
-		Source:  string(state.Source), Replaces: s.replaces(state), Unserved: s.Catalog.Unserved(t),
+		Credits: s.catalog().Price(t, berth.TierPaid),
+		Source:  string(state.Source), Replaces: s.replaces(state), Unserved: s.catalog().Unserved(t),
 		Variables: convert(t.Variables, func(v template.Variable) client.TemplateVariable {
 			return client.TemplateVariable{
 				Name: v.Name, Kind: string(v.Kind), Kinds: v.Kinds(), Required: v.Required, Group: v.Group,

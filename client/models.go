@@ -25,6 +25,18 @@ type ModelPause struct {
 	Reason      string    `json:"reason,omitempty" doc:"Reason of the pause, or of the last one while the provider is probed"`
 }
 
+// What Missing of a model is.
+const (
+	ModelRemoved = "removed"
+	ModelUnknown = "unknown"
+)
+
+// ModelService states why calls of a model are not made, or not any more.
+type ModelService struct {
+	Missing  string `json:"missing,omitempty" enum:"removed,unknown" doc:"The routing does not have the model. removed: accepted tasks finish with the last revision that had it; unknown: no revision has it, and its tasks wait until their deadline"`
+	Unpolled bool   `json:"unpolled,omitempty" doc:"Tasks use or need the model, and no worker polls its task queue: they wait until one does, or their deadline"`
+}
+
 // Model is the state of a model: its limits, its slots, and the calls that wait for one.
 type Model struct {
 	Name     string `json:"name"`
@@ -34,6 +46,8 @@ type Model struct {
 	InUse      int         `json:"inUse" doc:"Number of slots in use; after the cap was lowered perhaps more than the cap"`
 	Waiting    int         `json:"waiting" doc:"Number of calls that wait for a slot"`
 	ModelPause
+	ModelService
+	Tasks       int            `json:"tasks,omitempty" doc:"Open tasks that need a missing model, as counted within the last minute"`
 	NextGrantMs int64          `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
 	Upstreams   []Upstream     `json:"upstreams" doc:"What serves the model, in the order in which it is preferred. The limits of the model are their sums; it is paused where none works"`
 	EtaSeconds  *int           `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that a user without other calls submits now, in the queue in which it is longest; absent when unknown or paused by an operator"`
@@ -88,6 +102,7 @@ type QueueModel struct {
 	InUse   int    `json:"inUse"`
 	Waiting int    `json:"waiting"`
 	ModelPause
+	ModelService
 	NextGrantMs int64 `json:"nextGrantMs"`
 	EtaSeconds  *int  `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that a user without other calls submits now; absent when unknown or paused by an operator"`
 }

@@ -322,27 +322,21 @@ func TestTask_HostileProvider_EndsClearlyAndIsPaidForAnswersOnly(t *testing.T) {
 	t.Parallel()
 	p := &hostileProvider{cases: hostileCases(), calls: map[string]int{}}
 	require.Len(t, p.cases, 31)
-	var files [2]string
-	s := newStack(t, with("BERTH_TASK_DEADLINE=25s", "BERTH_PROVIDER_KEYS=HOSTILE_API_KEY="+hostileKey), func(s *stack) {
-		p.upstream = s.model.URL
-		providers := map[string]string{
-			"simulator": s.model.URL, "hostile": p.listen(t, p.handle), "blackholed": p.listen(t, p.blackhole(t)),
-			"refused": "http://" + freeAddr(t),
-		}
-		for host := range files {
-			files[host] = p.routing(t, host, providers)
-		}
-		s.settings = append(s.settings, "BERTH_ROUTING_FILE="+files[0])
-	})
-	other := *s
-	other.httpAddr = freeAddr(t)
-	other.settings = append(slices.Clone(s.settings), "BERTH_ROUTING_FILE="+files[1], "BERTH_HTTP_ADDR="+other.httpAddr, "BERTH_TASK_DEADLINE=10m")
-	other.startAPI()
-	other.startWorker()
-	s.started = other.started
-	store, err := ledger.Open(t.Context(), "sqlite:"+filepath.Join(s.dir, "berth.db"), slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	defer func() { _ = store.Close() }()
+	hostile, blackholed, refused := p.listen(t, p.handle), p.listen(t, p.blackhole(t)), "http://"+freeAddr(t)
+	var hosts [2]*stack
+	var stores [2]*ledger.Ledger
+	for host, deadline := range []string{"25s", "10m"} {
+		s := newStack(t, with("BERTH_TASK_DEADLINE="+deadline, "BERTH_PROVIDER_KEYS=HOSTILE_API_KEY="+hostileKey), func(s *stack) {
+			p.upstream = s.model.URL
+			s.settings = append(s.settings, "BERTH_ROUTING_FILE="+p.routing(t, host, map[string]string{
+				"simulator": s.model.URL, "hostile": hostile, "blackholed": blackholed, "refused": refused,
+			}))
+		})
+		store, err := ledger.Open(t.Context(), "sqlite:"+filepath.Join(s.dir, "berth.db"), slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		defer func() { _ = store.Close() }()
+		hosts[host], stores[host] = s, store
+	}
 
 	var mu sync.Mutex
 	table, tasks := map[string]string{}, map[string]string{}
@@ -350,12 +344,9 @@ func TestTask_HostileProvider_EndsClearlyAndIsPaidForAnswersOnly(t *testing.T) {
 		for name, c := range p.cases {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				host := *s
-				if c.host == 1 {
-					host = other
-				}
+				host := *hosts[c.host]
 				host.tb = t
-				row, id := p.run(t, &host, store, name, c)
+				row, id := p.run(t, &host, stores[c.host], name, c)
 				mu.Lock()
 				defer mu.Unlock()
 				table[name], tasks[name] = row, id
@@ -374,7 +365,7 @@ func TestTask_HostileProvider_EndsClearlyAndIsPaidForAnswersOnly(t *testing.T) {
 	t.Run("page", func(t *testing.T) {
 		b := openTab(t, startBrowser(t))
 		for _, name := range p.names() {
-			p.show(s, b, name, tasks[name])
+			p.show(hosts[p.cases[name].host], b, name, tasks[name])
 		}
 	})
 }

@@ -21,6 +21,7 @@ type needs string
 const (
 	needsRedis         needs = health.Redis
 	needsRedisDatabase needs = health.Redis + " " + health.Database
+	needsOfModels            = needsRedisDatabase
 )
 
 // dependencies returns the names of what the work needs.
@@ -189,7 +190,7 @@ const longestStep = 24 * time.Hour
 func modelQueue(name string, tasks *activities.Tasks) queue {
 	return queue{
 		name:  name,
-		needs: needsRedisDatabase,
+		needs: needsOfModels,
 		options: worker.Options{
 			// Steps watch what ends them: the end of the process, or what is unavailable. Where only their worker stops, they
 			// may continue.

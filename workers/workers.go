@@ -18,7 +18,6 @@ import (
 	"berth"
 	"berth/activities"
 	"berth/internal/health"
-	"berth/internal/pause"
 )
 
 // maxCalls bounds the calls of one task queue that run or wait for a slot in activities of one process. It does not depend on
@@ -33,8 +32,9 @@ type Options struct {
 	// Queues selects the task queues to poll: "tasks", "turns", "executions", "conferences", "links", "models" for the calls of all models,
 	// or one model, such as "model.deepseek-chat". Empty selects all of them.
 	Queues []string
-	// Models returns the models that the process can serve now, and Changed receives when there may be others. Polled gets
-	// the names of all that are selected before new ones are polled.
+	// Models returns the models that the process serves now, and Changed receives when there may be others. A model that it does not return
+	// any more is not polled any more, and its running calls continue. Polled gets the names of all queues that are selected, before new ones
+	// are polled.
 	Models  func(ctx context.Context) []string
 	Changed <-chan struct{}
 	Polled  func(names []string)
@@ -59,8 +59,8 @@ type Activities struct {
 	Records     *activities.Records
 }
 
-// Run polls the selected task queues until ctx ends, and then stops. It begins to poll the queues of models that appear meanwhile. Running activities get Drain to finish or to hand over
-// their work. While something is unavailable that the work of a queue needs, the queue is not polled, and the runs that are
+// Run polls the selected task queues until ctx ends, and then stops. Queues of models are added and removed meanwhile. Running activities
+// get Drain to finish or to hand over their work. While something is unavailable that the work of a queue needs, the queue is not polled, and the runs that are
 // cached here continue on another worker. The SDK cannot pause a worker and cannot restart a stopped one, so each time in which
 // everything is available has workers of its own.
 func Run(ctx context.Context, c client.Client, acts Activities, opts Options) error {
@@ -75,24 +75,32 @@ func Run(ctx context.Context, c client.Client, acts Activities, opts Options) er
 		opts.Logger.InfoContext(ctx, "workers have a version: new runs begin on it when it is current", "deployment", opts.Deployment, "version", opts.BuildID)
 	}
 	first := slices.DeleteFunc(all, func(q queue) bool { return !wanted(opts.Queues, q.name) })
-	first = append(first, models.next(ctx)...)
-	if len(first) == 0 && !opts.awaitsModels() {
+	ofModels, _ := models.next(ctx)
+	if len(first)+len(ofModels) == 0 && !opts.awaitsModels() {
 		return fmt.Errorf("none of the selected queues (%s) can be served by this process: check --queues and the providers' API keys",
 			strings.Join(opts.Queues, ", "))
 	}
 	var running errgroup.Group
-	start := func(queues []queue) {
-		for _, g := range groups(queues) {
-			g.client, g.opts = c, opts
-			running.Go(func() error { g.run(ctx); return nil })
-		}
+	changed := make(chan []queue, 1)
+	serving := groups(first)
+	if len(ofModels) > 0 || opts.awaitsModels() {
+		serving = append(serving, &group{needs: needsOfModels, queues: ofModels, changed: changed})
 	}
-	start(first)
+	for _, g := range serving {
+		g.client, g.opts = c, opts
+		running.Go(func() error { g.run(ctx); return nil })
+	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-opts.Changed:
-			start(models.next(ctx))
+			if queues, other := models.next(ctx); other {
+				select {
+				case <-changed: // the group has not seen it
+				default:
+				}
+				changed <- queues
+			}
 		}
 	}
 	return running.Wait()
@@ -100,10 +108,11 @@ func Run(ctx context.Context, c client.Client, acts Activities, opts Options) er
 
 // group is the selected queues that need the same.
 type group struct {
-	needs  needs
-	queues []queue
-	client client.Client
-	opts   Options
+	needs   needs
+	queues  []queue
+	changed <-chan []queue // receives the queues that replace those of the group
+	client  client.Client
+	opts    Options
 }
 
 // groups returns the queues by what they need.
@@ -120,28 +129,23 @@ func groups(queues []queue) (groups []*group) {
 
 // awaitsModels reports whether queues are selected that templates may begin to use.
 func (o Options) awaitsModels() bool {
-	return slices.ContainsFunc(o.Queues, func(name string) bool { return name == AllModels || strings.HasPrefix(name, berth.ModelTaskQueues) })
+	return len(o.Queues) == 0 || slices.ContainsFunc(o.Queues, func(name string) bool { return name == AllModels || strings.HasPrefix(name, berth.ModelTaskQueues) })
 }
 
 // run runs workers whenever everything that they need is available, until ctx ends.
 func (g *group) run(ctx context.Context) {
 	var stopping sync.WaitGroup
 	for lost := false; ctx.Err() == nil; {
-		if missing := g.opts.Gate.Missing(g.needs.dependencies()...); len(missing) > 0 && !lost { // else they have stopped with the reason
+		if missing := g.opts.Gate.Missing(g.needs.dependencies()...); len(missing) > 0 && !lost && len(g.queues) > 0 { // else they have stopped with the reason
 			g.opts.Logger.InfoContext(ctx, "workers wait", "queues", g.names(), "unavailable", missing)
 		}
 		available, release, err := g.opts.Gate.Await(ctx, g.needs.dependencies()...)
 		if err != nil {
 			break
 		}
-		set, err := g.start(available, ctx.Done())
-		if err == nil {
-			g.opts.Logger.InfoContext(ctx, "workers started", "queues", g.names())
-			<-available.Done()
-		} else {
-			g.opts.Logger.WarnContext(ctx, "workers not started; retrying", "queues", g.names(), "error", err)
-		}
-		if ctx.Err() == nil && err == nil {
+		running := map[string]worker.Worker{}
+		g.serve(available, ctx.Done(), running, &stopping)
+		if ctx.Err() == nil && len(running) > 0 {
 			reason := []any{"queues", g.names(), "reason", context.Cause(available)}
 			if u, ok := errors.AsType[*health.UnavailableError](context.Cause(available)); ok && u.Err != nil {
 				reason = append(reason, "error", u.Err)
@@ -150,14 +154,13 @@ func (g *group) run(ctx context.Context) {
 			lost = true
 		}
 		release()
-		for _, w := range set {
+		for _, w := range running {
 			stopping.Go(w.Stop)
 		}
-		if err != nil {
-			pause.For(ctx, time.Second)
-		}
 	}
-	g.opts.Logger.Info("workers stopping", "queues", g.names(), "drain", g.opts.Drain)
+	if len(g.queues) > 0 {
+		g.opts.Logger.Info("workers stopping", "queues", g.names(), "drain", g.opts.Drain)
+	}
 	stopped := make(chan struct{})
 	go func() { stopping.Wait(); close(stopped) }()
 	select {
@@ -170,16 +173,45 @@ func (g *group) run(ctx context.Context) {
 // handOverTime is how long activities may take after the drain time to hand over their work.
 const handOverTime = 5 * time.Second
 
-// start starts a worker for each queue, and returns those that were started.
-func (g *group) start(available context.Context, stopping <-chan struct{}) (started []worker.Worker, err error) {
-	for _, q := range g.queues {
-		w := q.worker(available, g.client, stopping, g.opts)
-		if err := w.Start(); err != nil {
-			return started, fmt.Errorf("start worker %s: %w", q.name, err)
+// serve keeps a worker running for each queue of the group, by its name, for as long as everything is available. Those of queues that leave the
+// group stop once their activities have ended.
+func (g *group) serve(available context.Context, ended <-chan struct{}, running map[string]worker.Worker, stopping *sync.WaitGroup) {
+	for {
+		var started, stopped []string
+		var again <-chan time.Time
+		for _, q := range g.queues {
+			if running[q.name] != nil {
+				continue
+			}
+			w := q.worker(available, g.client, ended, g.opts)
+			if err := w.Start(); err != nil {
+				g.opts.Logger.WarnContext(available, "worker not started; retrying", "queue", q.name, "error", err)
+				again = time.After(time.Second)
+				continue
+			}
+			running[q.name] = w
+			started = append(started, q.name)
 		}
-		started = append(started, w)
+		for name, w := range running {
+			if !slices.ContainsFunc(g.queues, func(q queue) bool { return q.name == name }) {
+				delete(running, name)
+				stopping.Go(w.Stop)
+				stopped = append(stopped, name)
+			}
+		}
+		if len(started) > 0 {
+			g.opts.Logger.InfoContext(available, "workers started", "queues", started)
+		}
+		if len(stopped) > 0 {
+			g.opts.Logger.InfoContext(available, "queues not polled any more", "queues", stopped)
+		}
+		select {
+		case <-available.Done():
+			return
+		case g.queues = <-g.changed:
+		case <-again:
+		}
 	}
-	return started, nil
 }
 
 // maxVersionQueues is how many task queues Temporal accepts in a version of a deployment (matching.maxTaskQueuesInDeploymentVersion).

@@ -40,12 +40,12 @@ func printModels(models ...client.Model) error {
 		if len(m.Upstreams) == 1 {
 			only = m.Upstreams[0].Name
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, only, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, only, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
 		if only != "" {
 			continue
 		}
 		for _, u := range m.Upstreams {
-			fmt.Fprintf(w, "\t%s\t%d\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), modelState(u.ModelPause))
+			fmt.Fprintf(w, "\t%s\t%d\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), modelState(u.ModelPause, client.ModelService{}))
 		}
 	}
 	return w.Flush()
@@ -67,7 +67,18 @@ func eta(estimate *int) string {
 	return (time.Duration(*estimate) * time.Second).String()
 }
 
-func modelState(m client.ModelPause) string {
+func modelState(m client.ModelPause, s client.ModelService) string {
+	state := pauseState(m)
+	if s.Missing != "" {
+		state = map[string]string{client.ModelRemoved: "removed from the routing", client.ModelUnknown: "in no revision of the routing"}[s.Missing]
+	}
+	if s.Unpolled {
+		state += ", no worker polls it"
+	}
+	return state
+}
+
+func pauseState(m client.ModelPause) string {
 	if !m.Paused && !m.Probing {
 		return "open"
 	}

@@ -47,5 +47,8 @@ func TestModel_EachCommand_SendsTheChange(t *testing.T) { // T4
 	}
 	require.Equal(t, "paused by operator: maintenance", modelState(client.ModelPause{
 		Paused: true, PausedBy: "operator", Reason: "maintenance",
-	}))
+	}, client.ModelService{}))
+	require.Equal(t, "open, no worker polls it", modelState(client.ModelPause{}, client.ModelService{Unpolled: true}))
+	require.Equal(t, "removed from the routing", modelState(client.ModelPause{}, client.ModelService{Missing: client.ModelRemoved}))
+	require.Equal(t, "in no revision of the routing, no worker polls it", modelState(client.ModelPause{}, client.ModelService{Missing: client.ModelUnknown, Unpolled: true}))
 }

@@ -28,7 +28,7 @@ func (c *queueList) Run(ctx context.Context, api *client.Client) error {
 	for _, q := range queues {
 		for _, m := range q.Models {
 			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\n",
-				q.Queue, q.Weight, m.Name, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause))
+				q.Queue, q.Weight, m.Name, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
 		}
 	}
 	return w.Flush()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 
 	"berth/client"
 	"berth/internal/agent"
@@ -16,12 +18,16 @@ import (
 )
 
 type routingCommands struct {
-	Print routingPrint `cmd:"" help:"Print the model of each step and who names it: its template, or a route of the routing file."`
+	Print    routingPrint    `cmd:"" help:"Print the model of each step and who names it: its template, or a route of the routing file."`
+	Show     routingShow     `cmd:"" help:"Print the routing file that all processes use, or that of a revision."`
+	List     routingList     `cmd:"" help:"List the revisions of the routing, newest first."`
+	Apply    routingApply    `cmd:"" help:"Let all processes use a routing file."`
+	Activate routingActivate `cmd:"" help:"Return to the content of a revision."`
 }
 
 type routingPrint struct {
 	Model  config.Model `embed:"" group:"Models"`
-	Server bool         `help:"Print it for the active templates of the server, instead of those of this program and of --templates-dir. The routing file is that of this command."`
+	Server bool         `help:"Print it for the active templates of the server, and for its routing, instead of those of this program, of --templates-dir and of --routing-file."`
 	API    agent.Server `embed:""`
 }
 
@@ -29,11 +35,7 @@ type routingPrint struct {
 func (c *routingPrint) Run(ctx context.Context) error { return c.run(ctx, os.Stdout, os.Stderr) }
 
 func (c *routingPrint) run(ctx context.Context, out, info io.Writer) error {
-	models, err := c.Model.Catalog()
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(info, "· routing file: %s\n", cmp.Or(c.Model.RoutingFile, "built-in; BERTH_ROUTING_FILE names that of a server"))
+	var models *llm.Catalog
 	var list []*template.Template
 	var mistakes template.Mistakes
 	if c.Server {
@@ -41,11 +43,18 @@ func (c *routingPrint) run(ctx context.Context, out, info io.Writer) error {
 		if err != nil {
 			return err
 		}
-		list, err = activeTemplates(ctx, api)
-		if err != nil {
+		if models, err = serverRouting(ctx, api, info); err != nil {
+			return err
+		}
+		if list, err = activeTemplates(ctx, api); err != nil {
 			return err
 		}
 	} else {
+		var err error
+		if models, err = c.Model.Catalog(); err != nil {
+			return err
+		}
+		fmt.Fprintf(info, "· routing file: %s\n", cmp.Or(c.Model.RoutingFile, "built-in; --server prints that of a server"))
 		tree, err := catalog.Own(c.Model.TemplatesDir)
 		if err != nil {
 			return err
@@ -53,6 +62,9 @@ func (c *routingPrint) run(ctx context.Context, out, info io.Writer) error {
 		list, mistakes = tree.Templates, tree.Mistakes
 	}
 	if err := printRouting(out, models, list); err != nil {
+		return err
+	}
+	if err := printUpstreams(out, models); err != nil {
 		return err
 	}
 	return reportMistakes(out, mistakes)
@@ -75,6 +87,26 @@ func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template)
 		fmt.Fprintln(out, "warning:", text)
 	}
 	return nil
+}
+
+// printUpstreams prints the upstreams of the models that have several, or aliases.
+func printUpstreams(out io.Writer, models *llm.Catalog) error {
+	w := newTable(out)
+	head := "\nMODEL\tUPSTREAM\tPROVIDER\tID\tRANK\tCAP\tALIASES\n"
+	for _, m := range models.Models() {
+		if len(m.Upstreams) == 1 && len(m.Aliases) == 0 {
+			continue
+		}
+		for _, u := range m.Upstreams {
+			slots := strconv.Itoa(u.Cap)
+			if u.Auto {
+				slots = fmt.Sprintf("auto, %d to %d", u.Min, u.Cap)
+			}
+			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%d\t%s\t%s\n", head, m.Name, u.Name, u.Provider, u.ID, u.Rank, slots, strings.Join(m.Aliases, ", "))
+			head = ""
+		}
+	}
+	return w.Flush()
 }
 
 // activeTemplates reads the active versions of all templates of the server.

@@ -57,18 +57,14 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	if err != nil {
 		return err
 	}
-	var models []string
-	for _, m := range b.catalog.Models() {
-		models = append(models, m.Name)
-	}
 	queues := func() []string {
 		names := workflows.TaskQueues()
-		for _, model := range b.catalog.UsedModels(b.templates.List()) {
+		for _, model := range b.routing.Current().UsedModels(b.templates.List()) {
 			names = append(names, berth.ModelTaskQueue(model))
 		}
 		return names
 	}
-	limits := modelLimits(b.catalog, cfg.Worker.UserSlots)
+	limits := modelLimits(b.routing, cfg.Worker.UserSlots)
 	samples := sampler.New(sampler.Options{
 		ProcessID: processID(), Scripts: b.scripts, Queues: queues,
 		DescribeQueue: func(ctx context.Context, queue string) (pollers int, backlog int64, err error) {
@@ -76,7 +72,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			return q.Pollers, q.Backlog, err
 		},
 		Conferences: b.ledger.CountConferences, Overdue: b.ledger.CountOverdue,
-		Models: models,
+		Models: b.models,
 		Waiting: func(ctx context.Context, model string) (int, error) {
 			room, err := b.scripts.ReadRoom(ctx, model, limits(model), 0)
 			return room.Waiting, err
@@ -95,7 +91,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Tokens: identity.Participants{Secrets: tokens.Secrets}, Keys: secrets, Hosts: cfg.Signalling.Hosts, Logger: logger,
 	})
 	e, err := api.New(api.Deps{
-		Starter: starter, Ledger: b.ledger, Hub: hub, Catalog: b.catalog, Templates: b.templates.Catalog,
+		Starter: starter, Ledger: b.ledger, Hub: hub, Routing: b.routing, Templates: b.templates.Catalog,
 		Scripts: b.scripts, Positions: positions, Fleet: nodes,
 		Health: probe, Signalling: proxy,
 		Config: api.Config{
@@ -124,6 +120,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	g.Go(func() error { return b.watchRedis(ctx) })
 	g.Go(func() error { return hub.Run(ctx) })
 	g.Go(func() error { return b.templates.run(ctx, func() {}) })
+	g.Go(func() error { b.routing.Run(ctx, func() {}); return nil })
 	g.Go(func() error { return proxy.Run(ctx) })
 	g.Go(func() error { return nodes.Run(ctx) })
 	g.Go(func() error { return positions.Run(ctx) })

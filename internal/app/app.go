@@ -15,9 +15,9 @@ import (
 	"berth/internal/config"
 	"berth/internal/health"
 	"berth/internal/ledger"
-	"berth/internal/llm"
 	"berth/internal/pause"
 	"berth/internal/redisconn"
+	"berth/internal/routing"
 	"berth/internal/setting"
 	"berth/internal/temporalconn"
 	"berth/lua"
@@ -31,7 +31,7 @@ type base struct {
 	unchecked bool
 	scripts   *lua.Scripts
 	ledger    *ledger.Ledger
-	catalog   *llm.Catalog
+	routing   *routing.Routing
 	templates *templates
 	temporal  client.Client
 	namespace string // of temporal
@@ -50,7 +50,7 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger, probe 
 	}
 	b := &base{namespace: cfg.Temporal.Namespace}
 	var err error
-	if b.catalog, err = cfg.Model.Catalog(); err != nil {
+	if b.routing, err = routing.Read(cfg.Model.RoutingFile, cfg.Model.Settings(), logger); err != nil {
 		return nil, err
 	}
 	redisconn.LogTo(logger.With("part", "redis"))
@@ -59,6 +59,10 @@ func connect(ctx context.Context, cfg config.Config, logger *slog.Logger, probe 
 		return nil, err
 	}
 	if b.ledger, err = openLedger(ctx, cfg.Database.Source(), logger, probe); err != nil {
+		b.close(logger)
+		return nil, err
+	}
+	if err := b.routing.Open(ctx, b.ledger); err != nil {
 		b.close(logger)
 		return nil, err
 	}

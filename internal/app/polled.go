@@ -3,17 +3,19 @@ package app
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"berth"
 	"berth/internal/health"
 	"berth/internal/pause"
 	"berth/lua"
 )
 
-// polled are the queues of model calls that a worker polls, which grow with the templates. Redis lists them: the API refuses tasks that no worker
-// would run.
+// polled are the queues of model calls that a worker polls, which follow the templates, the routing and the accepted tasks. Redis lists them: the
+// API refuses tasks that no worker would run.
 type polled struct {
 	base    *base
 	log     *slog.Logger
@@ -21,6 +23,7 @@ type polled struct {
 	marks   chan struct{} // likewise for mark
 	names   atomic.Pointer[[]string]
 	unkeyed []string // the models without a key, which were logged
+	served  []string // as models last returned
 }
 
 func newPolled(b *base, logger *slog.Logger) *polled {
@@ -40,8 +43,9 @@ func offer(c chan struct{}) {
 	}
 }
 
-// models returns the models that this process can call and that templates use. It must not poll others: without the API key it
-// would fail their tasks permanently, while another worker may be able to run them.
+// models returns the models that this process can call, and that templates or accepted tasks use. One that is used no more stays until the
+// routing has it no more. The process must not poll others: without the API key it would fail their tasks permanently, while another worker may
+// be able to run them.
 func (p *polled) models(ctx context.Context) (models []string) {
 	used, err := p.base.templates.Used(ctx)
 	if err != nil {
@@ -51,8 +55,14 @@ func (p *polled) models(ctx context.Context) (models []string) {
 			time.AfterFunc(time.Second, p.change)
 		}
 	}
-	for _, model := range p.base.catalog.UsedModels(used) {
-		if err := p.base.catalog.Served(model); err != nil {
+	now := p.base.routing.Current()
+	candidates := slices.Concat(now.UsedModels(used), now.Open(), slices.Collect(maps.Keys(now.Former())), p.served)
+	slices.Sort(candidates)
+	for _, model := range slices.Compact(candidates) {
+		if !now.Of(model).Has(model) {
+			continue
+		}
+		if err := now.Of(model).Served(model); err != nil {
 			if !slices.Contains(p.unkeyed, model) {
 				p.unkeyed = append(p.unkeyed, model)
 				p.log.WarnContext(ctx, "calls of a model not polled: no API key", "model", model, "error", err)
@@ -61,6 +71,7 @@ func (p *polled) models(ctx context.Context) (models []string) {
 		}
 		models = append(models, model)
 	}
+	p.served = models
 	return models
 }
 
@@ -83,6 +94,35 @@ func (p *polled) mark(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "polled queues not marked in Redis; retrying", "dependency", health.Redis, "error", err)
 			wait = time.Second
+		}
+	}
+}
+
+// watchEvery is how often a process looks for tasks that no worker would run.
+const watchEvery = time.Minute
+
+// watch logs the models that accepted tasks need and no process polls, until ctx ends.
+func (p *polled) watch(ctx context.Context) {
+	missing := map[string]bool{}
+	for pause.For(ctx, watchEvery) {
+		open := p.base.routing.Current().Open()
+		queues := make([]string, len(open))
+		for i, model := range open {
+			queues[i] = berth.ModelTaskQueue(model)
+		}
+		checking, cancel := context.WithTimeout(ctx, redisTimeout)
+		unpolled, err := p.base.scripts.CheckPollers(checking, queues)
+		cancel()
+		if err != nil {
+			continue // the probe warns
+		}
+		for i, model := range open {
+			stranded := slices.Contains(unpolled, queues[i])
+			if stranded && !missing[model] {
+				p.log.WarnContext(ctx, "accepted tasks need a model that no worker polls; they wait until their deadline", "model", model,
+					"advice", "berth model list says why; start a worker that can call the model, or cancel the tasks")
+			}
+			missing[model] = stranded
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,7 @@ import (
 	"berth/internal/pause"
 	"berth/internal/payload"
 	"berth/internal/placement"
+	"berth/internal/routing"
 	"berth/internal/starter"
 	"berth/internal/stream"
 	"berth/internal/waiting"
@@ -40,7 +42,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	}
 	defer b.close(logger)
 	slots := lease.New(b.scripts, lease.Options{
-		ProcessID: processID(), Limits: modelLimits(b.catalog, cfg.Worker.UserSlots), MaxHold: cfg.Worker.CallTimeout() + activities.HoldMargin, Logger: logger,
+		ProcessID: processID(), Limits: modelLimits(b.routing, cfg.Worker.UserSlots), MaxHold: cfg.Worker.CallTimeout() + activities.HoldMargin, Logger: logger,
 	})
 	keys, err := cfg.Temporal.Keys()
 	if err != nil {
@@ -55,8 +57,8 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			FlushInterval: cfg.Stream.FlushInterval(), FlushSize: cfg.Stream.FlushSize,
 			TTL: cfg.Stream.TTL(), TrimMaxLen: cfg.Stream.TrimMaxLen, Production: cfg.Production, Logger: logger,
 		}),
-		Slots: slots, Models: llm.NewClient(llm.Fixed(b.catalog), nil, logger), Catalog: b.catalog, Templates: b.templates.Catalog, Running: running,
-		Scripts: b.scripts, Waiting: room, Breaker: breaker.New(b.scripts, b.catalog.Models(), logger),
+		Slots: slots, Models: llm.NewClient(b.routing.Of, nil, logger), Catalog: b.routing.Of, Templates: b.templates.Catalog, Running: running,
+		Scripts: b.scripts, Waiting: room, Breaker: breaker.New(b.scripts, logger),
 		Options: activities.TaskOptions{
 			CallTimeout: cfg.Worker.CallTimeout(), MaxAnswers: cfg.Worker.StepAnswers, Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,
 			KeepStreamed: cfg.Worker.KeepStreamed,
@@ -97,7 +99,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Conferences: acts.Conferences, Health: probe.Report, Logger: logger,
 		Options: activities.ReconcileOptions{
 			FullEvery: cfg.Reconcile.FullEvery, Pause: cfg.Reconcile.Pause, MaxRepairs: maxRepairs,
-			MaxFindings: cfg.Reconcile.MaxFindings, Queues: b.catalog.Queues(), Disabled: cfg.Reconcile.Disabled(), Conferences: conferenceRules(cfg.Conference),
+			MaxFindings: cfg.Reconcile.MaxFindings, Queues: func() []berth.Queue { return b.routing.Current().Queues() }, Disabled: cfg.Reconcile.Disabled(), Conferences: conferenceRules(cfg.Conference),
 		},
 	}
 	sweeper := fleet.NewSweeper(nodes, fleet.SweeperOptions{
@@ -128,15 +130,21 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Queues: cfg.Worker.Queues, Models: polled.models, Changed: polled.changed, Polled: polled.set, Drain: cfg.Worker.Drain,
 		Gate: gate, Logger: logger, Deployment: cfg.Rollout.Deployment, BuildID: cfg.Rollout.BuildID,
 	}
-	b.templates.warn(ctx, b.catalog, logger)
+	tasks.Breaker.Begin(b.routing.Current().Models())
+	b.templates.warn(ctx, b.routing.Current().Catalog, logger)
 	services.Go(func() error { options.Gate.Run(serviceCtx); return nil })
 	services.Go(func() error { return slots.Run(serviceCtx) })
 	services.Go(func() error { return room.Run(serviceCtx) })
 	services.Go(func() error { return running.Run(serviceCtx) })
 	services.Go(func() error { return nodes.Run(serviceCtx) })
 	services.Go(func() error { polled.mark(workerCtx); return nil })
+	services.Go(func() error { polled.watch(workerCtx); return nil })
 	services.Go(func() error {
-		return b.templates.run(serviceCtx, func() { polled.change(); b.templates.warn(serviceCtx, b.catalog, logger) })
+		b.routing.Run(serviceCtx, func() { tasks.Breaker.Begin(b.routing.Current().Models()); polled.change() })
+		return nil
+	})
+	services.Go(func() error {
+		return b.templates.run(serviceCtx, func() { polled.change(); b.templates.warn(serviceCtx, b.routing.Current().Catalog, logger) })
 	})
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
 	services.Go(func() error { probe.Watch(ctx, b.reported()); return nil })
@@ -178,27 +186,43 @@ func schedule(ctx context.Context, name string, create func(context.Context) err
 
 // waitingRoom returns the access of this process to the tasks that wait for models.
 func (b *base) waitingRoom(cfg config.Config, calls *starter.Starter, logger *slog.Logger) *waiting.Room {
-	var models []string
-	for _, m := range b.catalog.Models() {
-		models = append(models, m.Name)
-	}
 	return waiting.New(b.scripts, waiting.Options{
-		Models: models, Limits: modelLimits(b.catalog, cfg.Worker.UserSlots), Signal: calls.SignalPromoted, SignalHandover: calls.SignalHandover,
+		Models: b.models, Limits: modelLimits(b.routing, cfg.Worker.UserSlots), Signal: calls.SignalPromoted, SignalHandover: calls.SignalHandover,
 		Logger: logger,
 	})
 }
 
-// modelLimits returns the configured limits of a model.
-func modelLimits(c *llm.Catalog, userSlots int) func(model string) lua.ModelLimits {
+// models returns the names of the models whose calls may wait.
+func (b *base) models() []string { return b.routing.Current().Names() }
+
+// modelLimits returns the configured limits of a model at the moment of the call.
+func modelLimits(r *routing.Routing, userSlots int) func(model string) lua.ModelLimits {
+	type known struct {
+		of     *routing.Snapshot
+		limits func(model string) lua.ModelLimits
+	}
+	var last atomic.Pointer[known]
+	return func(model string) lua.ModelLimits {
+		now, k := r.Current(), last.Load()
+		if k == nil || k.of != now {
+			k = &known{now, limitsOf(now, userSlots)}
+			last.Store(k)
+		}
+		return k.limits(model)
+	}
+}
+
+// limitsOf returns the limits of a model in a snapshot.
+func limitsOf(c *routing.Snapshot, userSlots int) func(model string) lua.ModelLimits {
 	all := map[string]lua.ModelLimits{}
-	for _, m := range c.Models() {
-		all[m.Name] = c.Limits(m.Name, userSlots)
+	for _, name := range c.Names() {
+		all[name] = c.LimitsOf(name, userSlots)
 	}
 	return func(model string) lua.ModelLimits {
 		if l, ok := all[model]; ok {
 			return l
 		}
-		return c.Limits(model, userSlots)
+		return c.LimitsOf(model, userSlots)
 	}
 }
 

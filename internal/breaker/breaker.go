@@ -56,15 +56,18 @@ func (c Call) report(outcome lua.CallOutcome) lua.CallReport {
 	return lua.CallReport{Model: c.Model, Upstream: c.Upstream.Name, Task: c.Task.String(), Outcome: outcome, Took: c.Took}
 }
 
-// New returns the breaker of the upstreams of all models. Those of the given ones have their metrics from the beginning.
-func New(scripts *lua.Scripts, models []llm.Model, logger *slog.Logger) *Breaker {
-	b := &Breaker{scripts: scripts, logger: logger, began: time.Now()}
+// New returns the breaker of a process.
+func New(scripts *lua.Scripts, logger *slog.Logger) *Breaker {
+	return &Breaker{scripts: scripts, logger: logger, began: time.Now()}
+}
+
+// Begin begins the metrics of models that this process may call, so that their first pause is seen as a change.
+func (b *Breaker) Begin(models []llm.Model) {
 	for _, m := range models {
 		for _, u := range m.Upstreams {
 			b.of(Call{Model: m.Name, Upstream: u})
 		}
 	}
-	return b
 }
 
 // of returns the upstream of a call.

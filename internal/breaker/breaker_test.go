@@ -27,7 +27,7 @@ func process(t *testing.T, addr string, keys lua.Keys) (*Breaker, *redis.Client)
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return New(lua.New(rdb, keys), []llm.Model{{Name: "m", Upstreams: []llm.Upstream{{Name: "up"}}}}, slog.New(slog.NewTextHandler(t.Output(), nil))), rdb
+	return New(lua.New(rdb, keys), slog.New(slog.NewTextHandler(t.Output(), nil))), rdb
 }
 
 var (

@@ -23,7 +23,7 @@ const (
 // Finding is the result of one check.
 type Finding struct {
 	Level   Level
-	Subject string // "settings", "models", "templates", "redis", "database", "temporal", "identity", "addresses", "uploads", "limits" or "providers"
+	Subject string // "settings", "models", "routing", "templates", "redis", "database", "temporal", "identity", "addresses", "uploads", "limits", "providers" or "calls"
 	Text    string
 	Advice  string // what to change; empty if nothing has to be
 }
@@ -59,6 +59,7 @@ func (d *doctor) checks(searchAttributes []string) []check {
 		{"limits", d.limits},
 	}
 	if catalog := d.settings(); catalog != nil {
+		checks = append(checks, check{"routing", d.routing})
 		checks = append(checks, check{"templates", func(ctx context.Context) { d.templates(ctx, catalog) }})
 		for _, at := range catalog.Servers() {
 			checks = append(checks, check{"providers", func(ctx context.Context) { d.provider(ctx, catalog, at) }})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -77,6 +78,44 @@ func Inspect(ctx context.Context, src Source) (s Server, err error) {
 
 // ReadTemplates returns the versions of a database that new tasks use, with their files, and changes nothing.
 func ReadTemplates(ctx context.Context, src Source) (active []TemplateVersion, err error) {
+	l, err := openRead(src)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	return list(ctx, l, "list active templates", templateFiles, `SELECT `+templateVersionColumns.names("v.")+`, v.files FROM template_versions v
+		JOIN templates t ON t.template = v.template AND t.version = v.version WHERE NOT t.deleted ORDER BY v.template`)
+}
+
+// ReadRouting returns the newest revision of the routing of a database, the revision of a content by its hash, 0 if it was never published, and
+// how many open tasks need each model that no revision has. It changes nothing.
+func ReadRouting(ctx context.Context, src Source, hash string) (newest RoutingRevision, own int64, unknown map[string]int, err error) {
+	l, err := openRead(src)
+	if err != nil {
+		return newest, 0, nil, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	revision, err := l.NewestRouting(ctx)
+	if err != nil || revision == 0 {
+		return newest, 0, nil, err
+	}
+	if newest, err = l.Routing(ctx, revision); err != nil {
+		return newest, 0, nil, err
+	}
+	if own, err = l.KnownRouting(ctx, hash); err != nil {
+		return newest, 0, nil, err
+	}
+	models, err := l.RoutingModels(ctx)
+	if err != nil {
+		return newest, own, nil, err
+	}
+	unknown, err = l.OpenModels(ctx)
+	maps.DeleteFunc(unknown, func(name string, _ int) bool { return models[name] > 0 })
+	return newest, own, unknown, err
+}
+
+// openRead opens a database as it is.
+func openRead(src Source) (*Ledger, error) {
 	dsn, err := src.Address()
 	if err != nil {
 		return nil, err
@@ -91,9 +130,7 @@ func ReadTemplates(ctx context.Context, src Source) (active []TemplateVersion, e
 		return nil, err
 	}
 	l.logger = slog.New(slog.DiscardHandler)
-	defer func() { err = errors.Join(err, l.Close()) }()
-	return list(ctx, l, "list active templates", templateFiles, `SELECT `+templateVersionColumns.names("v.")+`, v.files FROM template_versions v
-		JOIN templates t ON t.template = v.template AND t.version = v.version WHERE NOT t.deleted ORDER BY v.template`)
+	return l, nil
 }
 
 // problemOf returns the *health.Problem of an error that has one.

@@ -35,12 +35,12 @@ func ReadContent(path string) (Content, error) {
 
 // ParseContent parses the text of a routing file that errors call name.
 func ParseContent(name, text string) (Content, error) {
-	if !utf8.ValidString(text) {
-		return Content{}, fmt.Errorf("%s: must be UTF-8", name)
-	}
 	cfg, err := parseConfig(name, []byte(text))
 	if err != nil {
 		return Content{}, err
+	}
+	if !utf8.ValidString(text) { // the parser reads UTF-16, which the database does not store
+		return Content{}, fmt.Errorf("%s is not UTF-8: save the file in this encoding", name)
 	}
 	root, err := yamlfile.Parse([]byte(text))
 	if err != nil {

@@ -35,5 +35,5 @@ models:
 	}
 	require.Equal(t, []string{"a", "b"}, first.Models())
 	_, err = ParseContent("f", text+"# \xff")
-	require.ErrorContains(t, err, "f: ")
+	require.ErrorContains(t, err, "is not UTF-8")
 }

@@ -38,6 +38,10 @@ func (c *Catalog) modelOf(name berth.Template, s template.PlanStep, tier berth.T
 			return cmp.Or(c.names[model], model), by, nil // an alias
 		}
 	}
+	if want := named(s, tier); want != "" {
+		return "", "", berth.Errorf(berth.CodeUnavailable, "template %s: the routing has no model %s, which step %s uses in the %s tier: the operator has to add it to models, or a route %s.%s",
+			name, want, s.ID, tier, name, s.ID)
+	}
 	return "", "", berth.Errorf(berth.CodeUnavailable, "no model for step %s of %s in the %s tier: the operator has to add %s.%s to the routes of the routing file",
 		s.ID, name, tier, name, s.ID)
 }

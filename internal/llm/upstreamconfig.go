@@ -22,7 +22,7 @@ type ModelConfig struct {
 
 // UpstreamConfig is one server, or one key of it, that serves a model.
 type UpstreamConfig struct {
-	// Name is unique among the upstreams of the model, by default the name of the provider, with - for what is no letter or digit.
+	// Name is unique among the upstreams of the model, by default the name of the provider, with - in place of spaces and other signs.
 	Name     string `yaml:"name"`
 	Provider string `yaml:"provider"`
 	// ID is the provider's name for the model, by default the model's name in the file.

@@ -150,7 +150,7 @@ func (r *Routing) replace(ctx context.Context, newest int64) error {
 		if catalog == nil {
 			continue
 		}
-		next := &Snapshot{Catalog: catalog, Revision: revision, former: lacking(old.former, catalog), unknown: lacking(old.unknown, catalog)}
+		next := &Snapshot{Catalog: catalog, Revision: revision, former: lacking(old.former, catalog), unknown: lacking(old.unknown, catalog), open: old.open}
 		if old.Revision > 0 {
 			if err := r.addRemoved(ctx, next, old.Revision); err != nil {
 				return err

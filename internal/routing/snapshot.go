@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth/internal/llm"
+	"berth/lua"
 )
 
 const (
@@ -23,6 +24,7 @@ type Snapshot struct {
 	Revision int64
 	former   map[string]FormerModel
 	unknown  map[string]int
+	open     []string
 }
 
 // FormerModel is a model that the routing does not have any more, but accepted tasks.
@@ -43,11 +45,24 @@ func (s *Snapshot) Of(model string) *llm.Catalog {
 	return s.Catalog
 }
 
+// LimitsOf returns the limits of a model by this revision, or as it was before a later one removed it.
+func (s *Snapshot) LimitsOf(model string, userSlots int) lua.ModelLimits {
+	l := s.Of(model).Limits(model, userSlots)
+	l.Queues = s.QueueWeights()
+	if len(l.Upstreams) > 0 {
+		l.Revision = s.Revision
+	}
+	return l
+}
+
 // Former returns the models that the routing does not have any more, but accepted tasks, by name. The caller must not change it.
 func (s *Snapshot) Former() map[string]FormerModel { return s.former }
 
 // Unknown returns how many open tasks need each model that no revision has. The caller must not change it.
 func (s *Snapshot) Unknown() map[string]int { return s.unknown }
+
+// Open returns the models that open tasks needed when they were last read, sorted. The caller must not change it.
+func (s *Snapshot) Open() []string { return s.open }
 
 // Names returns the names of the models, and of the former ones, sorted.
 func (s *Snapshot) Names() []string {
@@ -120,7 +135,10 @@ func (r *Routing) check(ctx context.Context) error {
 		return err
 	}
 	old := r.Current()
-	next := &Snapshot{Catalog: old.Catalog, Revision: old.Revision, former: map[string]FormerModel{}, unknown: map[string]int{}}
+	next := &Snapshot{
+		Catalog: old.Catalog, Revision: old.Revision, former: map[string]FormerModel{}, unknown: map[string]int{},
+		open: slices.Sorted(maps.Keys(open)),
+	}
 	for name, f := range old.former {
 		if f.Tasks = open[name]; f.Tasks > 0 || time.Since(f.removed) < removedWithin {
 			next.former[name] = f
@@ -146,7 +164,7 @@ func (r *Routing) check(ctx context.Context) error {
 		}
 	}
 	r.checked = time.Now()
-	if !maps.EqualFunc(old.former, next.former, func(a, b FormerModel) bool { return a == b }) || !maps.Equal(old.unknown, next.unknown) {
+	if !maps.Equal(old.former, next.former) || !maps.Equal(old.unknown, next.unknown) || !slices.Equal(old.open, next.open) {
 		r.current.Store(next)
 	}
 	return nil

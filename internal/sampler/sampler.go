@@ -33,8 +33,8 @@ type Options struct {
 	// waits in it.
 	Queues        func() []string
 	DescribeQueue func(ctx context.Context, queue string) (pollers int, backlog int64, err error)
-	// Models are the names of the models, and Waiting returns how many tasks and calls wait for one.
-	Models      []string
+	// Models returns the names of the models, and Waiting how many tasks and calls wait for one.
+	Models      func() []string
 	Waiting     func(ctx context.Context, model string) (int, error)
 	Conferences func(ctx context.Context) (map[berth.ConferenceStatus]int, error)
 	Overdue     func(ctx context.Context, before time.Time) (map[berth.ReconcileRule]int, error)
@@ -147,7 +147,7 @@ func (s *Sampler) readQueues(ctx context.Context) (map[string]queue, error) {
 
 func (s *Sampler) readWaiting(ctx context.Context) (map[string]int, error) {
 	all := map[string]int{}
-	for _, model := range s.opt.Models {
+	for _, model := range s.opt.Models() {
 		n, err := s.opt.Waiting(ctx, model)
 		if err != nil {
 			return nil, err

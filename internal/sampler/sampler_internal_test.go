@@ -53,7 +53,7 @@ func options(t *testing.T, process string, scripts *lua.Scripts) Options {
 		},
 		Queues:        func() []string { return []string{"tasks", "q_paid_stream.m"} },
 		DescribeQueue: func(_ context.Context, queue string) (int, int64, error) { return 2, int64(len(queue)), nil },
-		Models:        []string{"m"},
+		Models:        func() []string { return []string{"m"} },
 		Waiting:       func(context.Context, string) (int, error) { return 6, nil },
 		Conferences: func(context.Context) (map[berth.ConferenceStatus]int, error) {
 			return map[berth.ConferenceStatus]int{berth.ConferenceOpen: 4}, nil

@@ -26,8 +26,8 @@ const (
 
 // Options configures New. All fields are required.
 type Options struct {
-	// Models are the models whose waiters are swept.
-	Models []string
+	// Models returns the models whose waiters are swept.
+	Models func() []string
 	// Limits returns the configured limits of a model.
 	Limits func(model string) lua.ModelLimits
 	// Signal tells the workflow of a waiter that its call may be made. It returns false if the workflow has ended.
@@ -106,7 +106,7 @@ func (r *Room) Run(ctx context.Context) error {
 func (r *Room) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := r.scripts.SweepModels(ctx, r.opts.Models, r.opts.Limits, r.times); err != nil {
+	if err := r.scripts.SweepModels(ctx, r.opts.Models(), r.opts.Limits, r.times); err != nil {
 		r.opts.Logger.DebugContext(ctx, "waiting tasks not swept; retrying", "error", err)
 	}
 	if err := r.scripts.SweepWaiting(ctx); err != nil {
