@@ -13,13 +13,15 @@ import (
 func (s *step) acquire(ctx context.Context, messages []llm.Message) (*lease.Slot, error) {
 	waiter := s.waiter()
 	return s.Slots.Acquire(ctx, lease.Request{
-		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID, Cost: llm.Cost(messages),
+		Model: s.in.Step.Model, Queue: s.in.Step.Queue, Group: s.in.Group, UserID: s.in.UserID, Cost: llm.Cost(messages),
 		Waiter: waiter.ID(), LeaseID: waiter.CallID(s.attempt.Fence),
 		OnPosition: func(int) { s.announce() },
 	})
 }
 
-func (s *step) waiter() lua.ModelWaiter { return lua.ModelWaiterOf(s.in.Ref(), s.in.Index, s.in.Step) }
+func (s *step) waiter() lua.ModelWaiter {
+	return lua.ModelWaiterOf(s.in.Ref(), s.in.Group, s.in.Index, s.in.Step)
+}
 
 // announcement returns the events that notify readers that this step is next, or that it starts again; none when they
 // know it. A step that need not wait publishes them with its start, in one call to Redis.

@@ -2,9 +2,11 @@ package lua_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth"
 	"berth/lua"
 )
 
@@ -28,4 +30,82 @@ func TestSetLevel_LimitRemoved_WaitingCallsAreServed(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, h.waiting("m"))
 	})
+}
+
+// G11: the use of teams and applications is that of all their users, in both waiting rooms and each queue.
+func TestReadLevels_CallsOfTeams_CountedAtEachLevel(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2}}
+		group := lua.Group{Team: "a", App: "x", EndUser: "e"}
+		for i, p := range []lua.Path{
+			{Queue: paidStream, Group: group, UserID: "u"},
+			{Queue: paidStream, Group: lua.Group{Team: "b"}, UserID: "u"},
+			{Queue: paidStream, Group: lua.Group{Team: "a"}, UserID: "v"},
+			{Queue: freeBatch, Group: group, UserID: "u"},
+			{Queue: freeBatch, UserID: "a"},
+		} {
+			h.acquire("m", lua.Lease{Process: "p", Path: p, Rest: string(rune('1' + i))}.ID())
+		}
+		_, err := s.EnterTask(t.Context(), lua.ModelWaiterCall{
+			ModelWaiter: lua.ModelWaiter{Task: berth.TaskRef{UserID: "w", TaskID: "t"}, Queue: paidStream, Model: "m", Group: group},
+			Limits:      lua.ModelLimits{Queues: sixQueues, Cap: 0}, Times: longTimes,
+		}, time.Hour, 0)
+		require.NoError(t, err)
+		a, x, c := lua.Level{Team: "a"}, lua.Level{Team: "a", App: "x"}, lua.Level{Team: "c"}
+		uses, err := s.ReadLevels(t.Context(), "m", h.limits, []lua.Level{c, a, x})
+		require.NoError(t, err)
+		require.ElementsMatch(t, []lua.LevelUse{
+			{Level: a, Queue: paidStream, InUse: 1, Waiting: 2},
+			{Level: a, Queue: freeBatch, Waiting: 1},
+			{Level: x, Queue: paidStream, InUse: 1, Waiting: 1},
+			{Level: x, Queue: freeBatch, Waiting: 1},
+		}, uses)
+		none, err := s.ReadLevels(t.Context(), "other", h.limits, []lua.Level{a})
+		require.NoError(t, err)
+		require.Empty(t, none)
+	})
+}
+
+// G11: a team and an application have no more unfinished tasks than they may, of all users together; each task that ends admits another.
+func TestAdmitTask_TeamOrApplicationFull_Refused(t *testing.T) {
+	t.Parallel()
+	full := map[string]struct {
+		limits lua.AdmissionLimits
+		other  lua.Group // is not full
+	}{
+		lua.TaskTeamFull: {lua.AdmissionLimits{Team: 2, App: 9}, lua.Group{Team: "b", App: "x"}},
+		lua.TaskAppFull:  {lua.AdmissionLimits{App: 2}, lua.Group{Team: "a", App: "y"}},
+	}
+	for code, tc := range full {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+				group := lua.Group{Team: "a", App: "x"}
+				submit := func(id string, g lua.Group) lua.AdmitReply {
+					t.Helper()
+					r, err := s.AdmitTask(t.Context(), lua.Submission{
+						Task: berth.TaskRef{UserID: "u" + id, TaskID: id}, ServiceID: "jobs", Queue: paidBatch, Group: g, Limits: tc.limits,
+					})
+					require.NoError(t, err)
+					return r
+				}
+				held := func(id string) lua.Admissions {
+					return lua.Admissions{
+						Task: berth.TaskRef{UserID: "u" + id, TaskID: id}, ServiceID: "jobs", Group: group, Queues: []berth.Queue{paidBatch, freeBatch},
+					}
+				}
+				require.Equal(t, lua.TaskAdmitted, submit("1", group).Code)
+				require.Equal(t, lua.TaskAdmitted, submit("2", group).Code)
+				require.NoError(t, s.KeepAdmissions(t.Context(), held("1"), paidBatch, time.Hour))
+				require.NoError(t, s.MoveAdmissions(t.Context(), held("1"), freeBatch, time.Hour))
+				refused := submit("3", group)
+				require.Equal(t, []any{code, 2}, []any{refused.Code, refused.Ahead})
+				require.Equal(t, lua.TaskAdmitted, submit("2", group).Code, "a repeated submission keeps its admission")
+				require.Equal(t, lua.TaskAdmitted, submit("4", tc.other).Code)
+				require.NoError(t, s.RemoveAdmissions(t.Context(), held("1")))
+				require.Equal(t, lua.TaskAdmitted, submit("3", group).Code)
+			})
+		})
+	}
 }

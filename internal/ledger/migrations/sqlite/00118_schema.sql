@@ -3,20 +3,19 @@
 -- The whole schema, as one migration until the first release. Databases of earlier checkouts are not migrated: their last migration
 -- was 115, so that this one is applied to them, and fails.
 --
--- Times are Unix milliseconds, 0 when not set. JSON is TEXT. Ids of tasks and assets compare byte by byte, as in SQLite, so that both order
--- pages alike. The tables of SQLite have the same names and columns.
+-- Times are Unix milliseconds, 0 when not set. JSON is TEXT. The tables of PostgreSQL have the same names and columns.
 
 -- Uploads of users, and outputs of steps.
 CREATE TABLE assets (
-    id         TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    user_id    TEXT COLLATE "C" NOT NULL,
+    id         TEXT NOT NULL PRIMARY KEY,
+    user_id    TEXT NOT NULL,
     kind       TEXT NOT NULL,
     media_type TEXT NOT NULL,
     name       TEXT NOT NULL,
     size       BIGINT NOT NULL,
     sha256     TEXT NOT NULL,
     created_at BIGINT NOT NULL,
-    content    BYTEA NOT NULL,
+    content    BLOB NOT NULL,
     used_at    BIGINT NOT NULL, -- when an accepted task first used it; unused assets are deleted after a time
     erased_at  BIGINT NOT NULL  -- when its content was erased; the empty row remains while tasks refer to it
 );
@@ -25,22 +24,38 @@ CREATE INDEX assets_with_content ON assets (created_at, id) WHERE erased_at = 0;
 CREATE INDEX assets_erased ON assets (erased_at) WHERE erased_at > 0;
 
 -- The texts of variables that are evidence, which later tasks search.
+-- The terms are computed in Go, separated by spaces and in lower case, so that the simplest tokenizer suffices. The owner is a term,
+-- too, so that a search reads the passages of one user only.
 CREATE TABLE passages (
-    id       BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    asset_id TEXT COLLATE "C" NOT NULL REFERENCES assets (id) ON DELETE CASCADE,
-    user_id  TEXT COLLATE "C" NOT NULL,
+    id       INTEGER PRIMARY KEY,
+    asset_id TEXT NOT NULL REFERENCES assets (id) ON DELETE CASCADE,
+    user_id  TEXT NOT NULL,
     position INTEGER NOT NULL,
     text     TEXT NOT NULL,
-    terms    TSVECTOR NOT NULL, -- computed in Go, not parsed
+    terms    TEXT NOT NULL,
     UNIQUE (asset_id, position)
 );
-CREATE INDEX passages_by_user ON passages (user_id);
-CREATE INDEX passages_by_terms ON passages USING gin (terms);
+
+CREATE VIRTUAL TABLE passage_index USING fts5 (
+    owner, terms, content = '', contentless_delete = 1, tokenize = "ascii tokenchars '+#.'"
+);
+
+-- +goose StatementBegin
+CREATE TRIGGER passages_inserted AFTER INSERT ON passages BEGIN
+    INSERT INTO passage_index (rowid, owner, terms) VALUES (new.id, hex(new.user_id), new.terms);
+END;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE TRIGGER passages_deleted AFTER DELETE ON passages BEGIN
+    DELETE FROM passage_index WHERE rowid = old.id;
+END;
+-- +goose StatementEnd
 
 -- The contents of templates, which never change, and the version that new tasks use.
 CREATE TABLE template_versions (
-    template   TEXT COLLATE "C" NOT NULL,
-    version    TEXT COLLATE "C" NOT NULL, -- a hash of the files
+    template   TEXT NOT NULL,
+    version    TEXT NOT NULL, -- a hash of the files
     source     TEXT NOT NULL,   -- builtin, directory or api
     files      TEXT NOT NULL,   -- JSON: texts by name
     created_at BIGINT NOT NULL,
@@ -50,8 +65,8 @@ CREATE TABLE template_versions (
 );
 
 CREATE TABLE templates (
-    template   TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    version    TEXT COLLATE "C" NOT NULL,
+    template   TEXT NOT NULL PRIMARY KEY,
+    version    TEXT NOT NULL,
     deleted    BOOLEAN NOT NULL, -- new tasks are refused
     changed_at BIGINT NOT NULL,
     changed_by TEXT NOT NULL,
@@ -61,9 +76,12 @@ CREATE TABLE templates (
 
 -- The ids of tasks are chosen by users: a task is identified by its user and its id.
 CREATE TABLE tasks (
-    user_id          TEXT COLLATE "C" NOT NULL,
-    id               TEXT COLLATE "C" NOT NULL,
+    user_id          TEXT NOT NULL,
+    id               TEXT NOT NULL,
     service_id       TEXT NOT NULL,
+    team_id          TEXT NOT NULL,
+    app_id           TEXT NOT NULL,
+    end_user         TEXT NOT NULL, -- of the application
     template         TEXT NOT NULL,
     template_version TEXT NOT NULL,
     locale           TEXT NOT NULL,
@@ -76,11 +94,11 @@ CREATE TABLE tasks (
     called_step      INTEGER NOT NULL, -- the furthest step for which a provider was called, -1 for none
     variables        TEXT NOT NULL,
     title            TEXT NOT NULL, -- empty when its texts were erased
-    title_key        TEXT COLLATE "C" NOT NULL, -- the title as searches compare it
-    title_asset      TEXT COLLATE "C" NOT NULL, -- the asset that the title was taken from, else empty
+    title_key        TEXT NOT NULL, -- the title as searches compare it
+    title_asset      TEXT NOT NULL, -- the asset that the title was taken from, else empty
     request_hash     TEXT NOT NULL,
     fence            BIGINT NOT NULL,
-    result_asset_id  TEXT COLLATE "C" REFERENCES assets (id),
+    result_asset_id  TEXT REFERENCES assets (id),
     error_code       TEXT NOT NULL,
     error_message    TEXT NOT NULL,
     input_tokens     BIGINT NOT NULL,
@@ -100,10 +118,8 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_by_version ON tasks (template_version);
 CREATE INDEX tasks_by_id ON tasks (id);
 -- The columns by which lists are filtered are in the index: a page that has to pass many tasks reads no other row.
-CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id) INCLUDE (status, template, service_id, ended_at);
-CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id) INCLUDE (status, template, service_id, ended_at, title_key);
--- The tasks of all users that failed, among millions. SQLite, which has no statistics, would read it for those of one user.
-CREATE INDEX tasks_by_status ON tasks (status, created_at, id, user_id);
+CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id, status, template, service_id, team_id, ended_at);
+CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id, status, template, service_id, team_id, ended_at, title_key);
 CREATE INDEX tasks_by_result ON tasks (result_asset_id);
 CREATE INDEX tasks_open ON tasks (user_id, id) WHERE ended_at = 0;
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;
@@ -113,12 +129,12 @@ CREATE INDEX tasks_with_texts ON tasks (ended_at) WHERE ended_at > 0 AND erased_
 
 -- The finished steps of tasks.
 CREATE TABLE steps (
-    user_id         TEXT COLLATE "C" NOT NULL,
-    task_id         TEXT COLLATE "C" NOT NULL,
+    user_id         TEXT NOT NULL,
+    task_id         TEXT NOT NULL,
     step            INTEGER NOT NULL,
     name            TEXT NOT NULL,
     fence           BIGINT NOT NULL,
-    output_asset_id TEXT COLLATE "C" NOT NULL REFERENCES assets (id),
+    output_asset_id TEXT NOT NULL REFERENCES assets (id),
     finished_at     BIGINT NOT NULL,
     PRIMARY KEY (user_id, task_id, step),
     FOREIGN KEY (user_id, task_id) REFERENCES tasks (user_id, id) ON DELETE CASCADE
@@ -127,9 +143,9 @@ CREATE INDEX steps_by_output ON steps (output_asset_id);
 
 -- The assets of the variables of tasks.
 CREATE TABLE task_assets (
-    user_id  TEXT COLLATE "C" NOT NULL,
-    task_id  TEXT COLLATE "C" NOT NULL,
-    asset_id TEXT COLLATE "C" NOT NULL,
+    user_id  TEXT NOT NULL,
+    task_id  TEXT NOT NULL,
+    asset_id TEXT NOT NULL,
     PRIMARY KEY (user_id, task_id, asset_id),
     FOREIGN KEY (user_id, task_id) REFERENCES tasks (user_id, id) ON DELETE CASCADE
 );
@@ -137,10 +153,10 @@ CREATE INDEX task_assets_by_asset ON task_assets (asset_id);
 
 -- The newest task that was accepted for each idempotency key of a user. The key is a hash.
 CREATE TABLE idempotency_keys (
-    user_id      TEXT COLLATE "C" NOT NULL,
-    key          TEXT COLLATE "C" NOT NULL,
+    user_id      TEXT NOT NULL,
+    key          TEXT NOT NULL,
     number       BIGINT NOT NULL, -- counts the tasks of the key from 0
-    task_id      TEXT COLLATE "C" NOT NULL,
+    task_id      TEXT NOT NULL,
     request_hash TEXT NOT NULL,
     accepted_at  BIGINT NOT NULL,
     PRIMARY KEY (user_id, key)
@@ -148,19 +164,19 @@ CREATE TABLE idempotency_keys (
 CREATE INDEX idempotency_keys_by_time ON idempotency_keys (accepted_at);
 
 CREATE TABLE accounts (
-    user_id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    user_id TEXT NOT NULL PRIMARY KEY,
     credits BIGINT NOT NULL CHECK (credits >= 0)
 );
 
 -- Every change of an account. The sum of a user's entries is the balance.
 CREATE TABLE credit_entries (
-    id          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    user_id     TEXT COLLATE "C" NOT NULL REFERENCES accounts (user_id),
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    user_id     TEXT NOT NULL REFERENCES accounts (user_id),
     kind        TEXT NOT NULL,
     amount      BIGINT NOT NULL,
-    task_id     TEXT COLLATE "C" NOT NULL, -- empty for entries without a task
+    task_id     TEXT NOT NULL, -- empty for entries without a task
     acceptance  BIGINT NOT NULL, -- earlier acceptances of the task that were withdrawn
-    request_key TEXT COLLATE "C" NOT NULL, -- of the operator's request, else empty
+    request_key TEXT NOT NULL, -- of the operator's request, else empty
     reason      TEXT NOT NULL,
     created_at  BIGINT NOT NULL
 );
@@ -172,13 +188,15 @@ CREATE UNIQUE INDEX credit_entries_of_request ON credit_entries (user_id, reques
 -- One row per model call: it is written when its attempt begins, and completed with the outcome of the call. No reference to tasks: the
 -- costs remain when a task is deleted.
 CREATE TABLE usage_log (
-    user_id          TEXT COLLATE "C" NOT NULL,
-    task_id          TEXT COLLATE "C" NOT NULL,
+    user_id          TEXT NOT NULL,
+    task_id          TEXT NOT NULL,
     step             INTEGER NOT NULL,
     fence            BIGINT NOT NULL,
     call_no          INTEGER NOT NULL,
     name             TEXT NOT NULL,
     service_id       TEXT NOT NULL,
+    team_id          TEXT NOT NULL, -- of the task, as app_id
+    app_id           TEXT NOT NULL,
     queue_id         TEXT NOT NULL,
     model            TEXT NOT NULL,
     provider         TEXT NOT NULL,
@@ -203,11 +221,11 @@ CREATE INDEX usage_log_by_model ON usage_log (model, created_at, user_id, task_i
 
 -- The events of tasks, and the actions of operators.
 CREATE TABLE audit_log (
-    id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
     created_at BIGINT NOT NULL,
-    user_id    TEXT COLLATE "C" NOT NULL, -- of the task, or the operator
-    event      TEXT COLLATE "C" NOT NULL, -- of a task, or the operation id of an action
-    task_id    TEXT COLLATE "C" NOT NULL,
+    user_id    TEXT NOT NULL, -- of the task, or the operator
+    event      TEXT NOT NULL, -- of a task, or the operation id of an action
+    task_id    TEXT NOT NULL,
     service_id TEXT NOT NULL,
     queue_id   TEXT NOT NULL,
     detail     TEXT NOT NULL,
@@ -243,7 +261,7 @@ CREATE INDEX sessions_by_user ON sessions (user_id, updated_at, key);
 -- Accepted executions without their inputs and outputs, so that one that is lost outside of berth is found.
 CREATE TABLE executions (
     key         TEXT NOT NULL PRIMARY KEY, -- of user and id, as in the id of its workflow
-    id          TEXT COLLATE "C" NOT NULL,
+    id          TEXT NOT NULL,
     user_id     TEXT NOT NULL,
     status      TEXT NOT NULL,
     started_at  BIGINT NOT NULL, -- a key is used again only after a refusal, by a later run
@@ -368,8 +386,8 @@ CREATE INDEX record_deliveries_updated ON record_deliveries (updated_at);
 
 -- Operator settings of the fleet. Decisions use the copy in Redis.
 CREATE TABLE settings (
-    kind       TEXT NOT NULL,   -- pool, tenant, strategy, services, node or model
-    id         TEXT NOT NULL,   -- of the pool, tenant, node or model; empty for the whole fleet
+    kind       TEXT NOT NULL,   -- pool, tenant, strategy, services, node, model, team or app
+    id         TEXT NOT NULL,   -- of the pool, tenant, node, model, team or application; empty for the whole fleet
     body       TEXT NOT NULL,   -- JSON; empty: to be deleted from Redis, then here
     version    BIGINT NOT NULL, -- rises with each change, deletions included
     applied    BIGINT NOT NULL, -- the version in Redis
@@ -380,7 +398,7 @@ CREATE TABLE settings (
 
 -- The passes of the reconciliation.
 CREATE TABLE reconcile_passes (
-    id         TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    id         TEXT NOT NULL PRIMARY KEY,
     kind       TEXT NOT NULL, -- quick or full
     status     TEXT NOT NULL,
     dry_run    BOOLEAN NOT NULL,
@@ -396,10 +414,21 @@ CREATE INDEX reconcile_passes_by_time ON reconcile_passes (started_at, id);
 CREATE TABLE reconcile_since (
     since BIGINT NOT NULL
 );
-INSERT INTO reconcile_since (since) VALUES (CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT));
+INSERT INTO reconcile_since (since) VALUES (CAST(unixepoch('subsec') * 1000 AS INTEGER));
 
 -- Each process writes a row from time to time, to find out whether the database accepts writes.
 CREATE TABLE write_checks (
     slot       INTEGER NOT NULL PRIMARY KEY, -- at random
     checked_at BIGINT NOT NULL
 );
+
+-- To which team a user, a service or an application belongs, and to which application a service. The settings of teams and applications
+-- are in the table settings.
+CREATE TABLE team_members (
+    kind       TEXT NOT NULL, -- user, service or app
+    member     TEXT NOT NULL,
+    owner_kind TEXT NOT NULL, -- team or app
+    owner      TEXT NOT NULL,
+    PRIMARY KEY (kind, member)
+);
+CREATE INDEX team_members_by_owner ON team_members (owner_kind, owner, kind, member);
