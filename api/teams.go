@@ -253,9 +253,9 @@ func (s *server) levelStates(ctx context.Context, rows ...levelRow) ([]levelStat
 			v.Uses = append(v.Uses, client.LevelUse{Model: m.Name, Queue: u.Queue, InUse: u.InUse, Waiting: u.Waiting})
 		}
 	}
-	for i := range states {
+	for i, r := range rows {
 		v := &states[i]
-		v.AtLimit = rows[i].slots > 0 && v.InUse >= rows[i].slots && v.Waiting > 0
+		v.AtLimit = r.slots > 0 && v.InUse >= r.slots && v.Waiting > 0
 		slices.SortFunc(v.Uses, func(a, b client.LevelUse) int {
 			return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(a.Queue, b.Queue))
 		})

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"berth"
 	"berth/internal/ledger"
@@ -111,24 +114,32 @@ func RestoreSettings(ctx context.Context, store *ledger.Ledger, scripts *lua.Scr
 	if err != nil {
 		return 0, err
 	}
-	written := 0
+	var written atomic.Int64
+	var g errgroup.Group
+	g.SetLimit(maxApplied)
+	restore := func(apply func() error) {
+		g.Go(func() error {
+			err := apply()
+			if err == nil {
+				written.Add(1)
+			}
+			return err
+		})
+	}
 	for i, s := range settings {
-		if s.Applied && present[i] {
-			continue
+		if !s.Applied || !present[i] {
+			restore(func() error { return ApplySetting(ctx, store, scripts, s.Kind, s.ID) })
 		}
-		if err := ApplySetting(ctx, store, scripts, s.Kind, s.ID); err != nil {
-			return written, err
-		}
-		written++
 	}
 	for _, s := range deleted { // unless it was defined since the settings were read
-		if err := applySetting(ctx, store, scripts, s); err != nil {
-			return written, err
-		}
-		written++
+		restore(func() error { return applySetting(ctx, store, scripts, s) })
 	}
-	return written, nil
+	err = g.Wait()
+	return int(written.Load()), err
 }
+
+// maxApplied is how many settings are written at the same time: there may be thousands of teams.
+const maxApplied = 8
 
 // presentSettings reports for each setting whether Redis has one of its kind and id, and for a team or application whether it has the same
 // limits. deleted are settings without a value, of teams and applications that only Redis has.

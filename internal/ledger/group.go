@@ -79,8 +79,9 @@ func (l *Ledger) FindGroup(ctx context.Context, q GroupQuery) (Membership, error
 	if m.App != "" && m.Team != teamOf(m.App) {
 		m.App = ""
 	}
-	known := false
-	if m.TeamSettings, known, err = levelIn(settings, SettingTeam, m.Team); err != nil {
+	var known bool
+	m.TeamSettings, known, err = levelIn(settings, SettingTeam, m.Team)
+	if err != nil {
 		return Membership{}, err
 	}
 	m.NewTeam = m.Team != "" && !known
