@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -108,4 +109,44 @@ func TestAdmitTask_TeamOrApplicationFull_Refused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// G11: a user whose end users have one call each has a call ahead in each round, also when others have filled the window.
+func TestEnterTask_ManyEndUsers_FollowEachOther(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1, UserCap: 2})
+		enter := func(user string, g lua.Group) {
+			l.number++
+			w := l.waiter(paidStream, user, l.number)
+			if w.Group = g; l.enter(w) {
+				l.begin(w)
+			}
+		}
+		for i := range ahead + 50 {
+			enter("u"+strconv.Itoa(i/4), lua.Group{Team: "big"})
+		}
+		for i := range 60 { // more than the window, each as a newcomer
+			enter("v"+strconv.Itoa(i), lua.Group{Team: "many"})
+		}
+		const calls = 12
+		for i := range calls {
+			enter("svc", lua.Group{App: "chat", EndUser: strconv.Itoa(i)})
+		}
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "interval", 1000).Err()) // calls are slow: the window is the least
+		served := 0
+		for range 3*calls + 6 {
+			for _, granted := range l.next("m", l.holders("m")[0]) {
+				if userOf(granted) == "svc" {
+					served++
+				}
+			}
+			signals := l.take()
+			l.confirm(signals, nil)
+			for _, w := range signals {
+				l.begin(w)
+			}
+		}
+		require.Equal(t, calls, served)
+	})
 }
