@@ -103,9 +103,10 @@ func (p TaskPlan) CanBecome(now, next TaskStatus) bool {
 // TaskRequest is the part of a task that is the same from its submission through the workflow to the ledger's row and
 // the response: a fact about a task that all of them need belongs here.
 type TaskRequest struct {
-	ID        string   `json:"taskId"`
-	ServiceID string   `json:"serviceId"`
-	Template  Template `json:"template"`
+	ID        string `json:"taskId"`
+	ServiceID string `json:"serviceId"`
+	Group
+	Template Template `json:"template"`
 	// TemplateVersion is what all steps of the task use, also after the template was changed.
 	TemplateVersion string `json:"templateVersion,omitempty"`
 	Locale          Locale `json:"locale"`

@@ -273,15 +273,15 @@ func (r *Reconciler) placeWithoutTask(ctx context.Context, id string) (version i
 	return until.UnixMilli(), kept(until), err
 }
 
-// removeAdmission removes a task from all queues, and from the tasks of its user and service if its row states the service; otherwise that
-// one expires.
+// removeAdmission removes a task from all queues, and from the tasks of its user and service, team and application if its row states them;
+// otherwise these expire.
 func (r *Reconciler) removeAdmission(ctx context.Context, f berth.ReconcileFinding) error {
 	ref, _ := taskOf(f.Subject)
 	t, _, err := r.row(ctx, f.Subject)
 	if err != nil {
 		return err
 	}
-	return r.Scripts.RemoveAdmissions(ctx, lua.Admissions{Task: ref, ServiceID: t.ServiceID, Queues: r.Options.Queues()})
+	return r.Scripts.RemoveAdmissions(ctx, lua.Admissions{Task: ref, ServiceID: t.ServiceID, Group: t.Group, Queues: r.Options.Queues()})
 }
 
 func (r *Reconciler) unbalanced(ctx context.Context, user string) (version int64, differs bool, err error) {

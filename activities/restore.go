@@ -134,7 +134,7 @@ func (r *Reconciler) restoreConference(ctx context.Context, c berth.Conference) 
 }
 
 func (r *Reconciler) restoreWaiting(ctx context.Context, t berth.Task) error {
-	_, err := r.Tasks.Waiting.Enter(ctx, lua.ModelWaiterOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]), t.CreatedAt, t.DeadlineAt)
+	_, err := r.Tasks.Waiting.Enter(ctx, lua.ModelWaiterOf(t.Ref(), t.Group, t.StepIndex, t.Steps[t.StepIndex]), t.CreatedAt, t.DeadlineAt)
 	return err
 }
 

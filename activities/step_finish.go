@@ -99,12 +99,12 @@ func (s *step) proceed(ctx context.Context, out workflows.StepOutput) workflows.
 // advance moves the task's admission to the queue of its next step, and enters the waiting room of that step's model. Where the first
 // fails, the admission stays until the task ends.
 func (s *step) advance(ctx context.Context) workflows.Entered {
-	p := lua.Admissions{Task: s.in.Ref(), ServiceID: s.in.ServiceID, Queues: []berth.Queue{s.in.Step.Queue}}
+	p := lua.Admissions{Task: s.in.Ref(), ServiceID: s.in.ServiceID, Group: s.in.Group, Queues: []berth.Queue{s.in.Step.Queue}}
 	if err := s.Scripts.MoveAdmissions(ctx, p, s.in.Next.Queue, time.Until(s.in.DeadlineAt)); err != nil {
 		s.Logger.WarnContext(ctx, "admission not moved to the queue of the next step", "task", s.in.ID, "error", err)
 	}
 	entered, err := s.EnterTask(ctx, workflows.EnterInput{
-		TaskRef: s.in.Ref(), Index: s.in.Index + 1, Step: *s.in.Next, DeadlineAt: s.in.DeadlineAt,
+		TaskRef: s.in.Ref(), Group: s.in.Group, Index: s.in.Index + 1, Step: *s.in.Next, DeadlineAt: s.in.DeadlineAt,
 	})
 	if err != nil {
 		s.Logger.WarnContext(ctx, "waiting room of the next step not entered; the workflow repeats it", "task", s.in.ID, "error", err)

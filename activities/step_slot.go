@@ -14,7 +14,7 @@ import (
 func (s *step) acquire(ctx context.Context, call llm.Call, ticket string) (*lease.Slot, error) {
 	waiter := s.waiter()
 	r := lease.Request{
-		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID, Cost: llm.Cost(call.Messages),
+		Model: s.in.Step.Model, Queue: s.in.Step.Queue, Group: s.in.Group, UserID: s.in.UserID, Cost: llm.Cost(call.Messages),
 		Needs: lua.Needs{
 			Tokens: s.Catalog(s.in.Step.Model).Size(call), Excluded: s.excluded,
 			Conversation: s.in.UserID + "/" + string(s.in.Template), // whose prompts begin alike
@@ -28,7 +28,9 @@ func (s *step) acquire(ctx context.Context, call llm.Call, ticket string) (*leas
 	return s.Slots.Acquire(ctx, r)
 }
 
-func (s *step) waiter() lua.ModelWaiter { return lua.ModelWaiterOf(s.in.Ref(), s.in.Index, s.in.Step) }
+func (s *step) waiter() lua.ModelWaiter {
+	return lua.ModelWaiterOf(s.in.Ref(), s.in.Group, s.in.Index, s.in.Step)
+}
 
 // announcement returns the events that notify readers that this step is next, or that it starts again; none when they
 // know it. A step that need not wait publishes them with its start, in one call to Redis.

@@ -100,14 +100,14 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, translate(ctx, err)
 	}
 	reply.Entered, err = a.EnterTask(ctx, workflows.EnterInput{
-		TaskRef: row.Ref(), Index: row.StepIndex, Step: row.Steps[row.StepIndex], DeadlineAt: row.DeadlineAt,
+		TaskRef: row.Ref(), Group: row.Group, Index: row.StepIndex, Step: row.Steps[row.StepIndex], DeadlineAt: row.DeadlineAt,
 	})
 	return reply, err
 }
 
 // EnterTask enters the waiting room of a step's model. Idempotent.
 func (a *Tasks) EnterTask(ctx context.Context, in workflows.EnterInput) (workflows.Entered, error) {
-	promoted, err := a.Waiting.Enter(ctx, lua.ModelWaiterOf(in.TaskRef, in.Index, in.Step), time.Time{}, in.DeadlineAt)
+	promoted, err := a.Waiting.Enter(ctx, lua.ModelWaiterOf(in.TaskRef, in.Group, in.Index, in.Step), time.Time{}, in.DeadlineAt)
 	switch {
 	case err != nil:
 		return workflows.EnteredUnknown, unavailable("the waiting room of the model was not entered", err)
@@ -120,7 +120,7 @@ func (a *Tasks) EnterTask(ctx context.Context, in workflows.EnterInput) (workflo
 
 // admissions returns the admissions that a task may have in these queues.
 func admissions(p berth.TaskPlan, queues []berth.Queue) lua.Admissions {
-	return lua.Admissions{Task: p.Ref(), ServiceID: p.ServiceID, Queues: queues}
+	return lua.Admissions{Task: p.Ref(), ServiceID: p.ServiceID, Group: p.Group, Queues: queues}
 }
 
 // WithdrawTask deletes the row of an acceptance that failed. Its admissions are removed if Redis is available: its unavailability
@@ -131,7 +131,7 @@ func (a *Tasks) WithdrawTask(ctx context.Context, in workflows.WithdrawInput) er
 	}
 	removing, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	p := lua.Admissions{Task: in.TaskRef, ServiceID: in.ServiceID, Queues: in.Queues}
+	p := lua.Admissions{Task: in.TaskRef, ServiceID: in.ServiceID, Group: in.Group, Queues: in.Queues}
 	if err := a.Scripts.RemoveAdmissions(removing, p); err != nil {
 		a.Logger.WarnContext(ctx, "admissions of a withdrawn task not removed; they expire", "task", in.TaskID, "error", err)
 	}
@@ -196,7 +196,7 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 		return unavailable("admissions to the queues not removed", err)
 	}
 	if row.Status != berth.TaskCompleted {
-		if err := a.Waiting.Leave(ctx, lua.ModelWaiterOf(row.Ref(), row.StepIndex, row.Steps[row.StepIndex])); err != nil {
+		if err := a.Waiting.Leave(ctx, lua.ModelWaiterOf(row.Ref(), row.Group, row.StepIndex, row.Steps[row.StepIndex])); err != nil {
 			return unavailable("waiting room of the model not left", err)
 		}
 	}

@@ -50,14 +50,16 @@ const (
 	rateTimeout = time.Second
 )
 
-// admitTask takes a task's admissions to its queue and among the tasks of its user and service, and counts the submission, or
+// admitTask takes a task's admissions to its queue, among the tasks of its user and service, and to its team and application, and counts the submission, or
 // returns the refusal. A task that is submitted again keeps its admissions and is not counted again.
-func (s *server) admitTask(ctx context.Context, p berth.TaskPlan) error {
+func (s *server) admitTask(ctx context.Context, p berth.TaskPlan, levels levelLimits) error {
 	limits := s.Config.Admission
 	limits.Queue = cmp.Or(s.catalog().MaxTasks(p.Steps[0].Queue), limits.Queue)
 	reply, err := s.Scripts.AdmitTask(ctx, lua.Submission{
-		Task: p.Ref(), ServiceID: p.ServiceID, Queue: p.Steps[0].Queue,
-		Limits: lua.AdmissionLimits{Queue: limits.Queue, Service: limits.Service, Rate: limits.rate(p.Tier)},
+		Task: p.Ref(), ServiceID: p.ServiceID, Group: p.Group, Queue: p.Steps[0].Queue,
+		Limits: lua.AdmissionLimits{
+			Queue: limits.Queue, Service: limits.Service, Rate: limits.rate(p.Tier), Team: levels.team, App: levels.app,
+		},
 	})
 	if err != nil {
 		return unavailable("Redis", err)
@@ -141,7 +143,7 @@ func (s *server) releaseExecution(ctx context.Context, ref berth.ExecutionRef, r
 // retryFull sets the time after which a user whom a full queue refused may retry: until the user's turn. While the model is paused, tasks
 // leave the queue at no pace from which that would follow.
 func (s *server) retryFull(ctx context.Context, p berth.TaskPlan, refusal *Problem) error {
-	wait, err := s.estimate(ctx, p.Ref(), 0, p.Steps[0])
+	wait, err := s.estimate(ctx, p, 0)
 	if err != nil {
 		return err
 	}
@@ -179,6 +181,10 @@ func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) 
 		r.Detail = fmt.Sprintf("more than %d tasks submitted in a minute; retry later", limits.rate(p.Tier))
 	case lua.TaskServiceFull:
 		r.Detail = fmt.Sprintf("%d of your tasks of service %s are unfinished, which is the limit; retry when one has finished", reply.Ahead, p.ServiceID)
+	case lua.TaskTeamFull:
+		r.Detail = fmt.Sprintf("%d tasks of team %s are unfinished, which is its limit; retry when one has finished", reply.Ahead, p.Team)
+	case lua.TaskAppFull:
+		r.Detail = fmt.Sprintf("%d tasks of application %s are unfinished, which is its limit; retry when one has finished", reply.Ahead, p.App)
 	default:
 		r.Detail = fmt.Sprintf("queue %s is full with %d tasks; retry later", p.Steps[0].Queue, reply.Ahead)
 		if reply.Ahead < limits.Queue {

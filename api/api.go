@@ -203,6 +203,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.reconciliationRoutes()
 	s.nodeRoutes()
 	s.poolRoutes()
+	s.teamRoutes()
 	s.fleetConfigRoutes()
 	s.assignmentRoutes()
 	s.usageRoute()
@@ -314,6 +315,7 @@ var tags = []*huma.Tag{
 	{Name: "nodes", Description: "Nodes of the fleet: registration, heartbeats and orders of operators"},
 	{Name: "operations", Description: "State of the process and of the service"},
 	{Name: "pools", Description: "Pools of nodes, and which tenants use them"},
+	{Name: "teams", Description: "Teams and applications, which share the models by weight"},
 	{Name: "sessions", Description: "Live translation: sessions, turns and their jobs"},
 	{Name: "signalling", Description: "Connections of participants to media units"},
 	{Name: "tasks", Description: "Language model tasks"},

@@ -128,8 +128,8 @@ func TestRoutes_UnknownQueryParameter_RejectedByName(t *testing.T) { // B12
 	alice := h.token("alice")
 	a := h.do(h.request(http.MethodGet, "/v1/tasks?b=1&a=1&limit=1", alice, nil))
 	require.Equal(t, []api.FieldError{
-		{Field: "a", Message: "unknown parameter; the route has userId, allUsers, status, template, serviceId, open, q, from, to, limit, cursor"},
-		{Field: "b", Message: "unknown parameter; the route has userId, allUsers, status, template, serviceId, open, q, from, to, limit, cursor"},
+		{Field: "a", Message: "unknown parameter; the route has userId, allUsers, status, template, serviceId, teamId, open, q, from, to, limit, cursor"},
+		{Field: "b", Message: "unknown parameter; the route has userId, allUsers, status, template, serviceId, teamId, open, q, from, to, limit, cursor"},
 	}, a.problem.Errors)
 	require.Equal(t, http.StatusOK, h.do(h.request(http.MethodGet, "/v1/tasks?limit=1&status=FAILED&template=job_match", alice, nil)).status)
 	a = h.do(h.request(http.MethodGet, "/v1/tasks?limit=1&limit=2", alice, nil))

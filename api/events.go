@@ -78,7 +78,7 @@ func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, err
 		source: source{
 			s: s, ch: lua.Channel{UserID: task.UserID, ServiceID: task.ServiceID, TaskID: task.ID}, final: task.Status.Final(),
 		},
-		steps: task.Steps, step: task.StepIndex,
+		group: task.Group, steps: task.Steps, step: task.StepIndex,
 	}
 	if !t.final {
 		t.watch = s.Positions.Watch()
@@ -90,6 +90,7 @@ func (s *server) followTask(ctx context.Context, c echo.Context) (*follower, err
 // taskFeed has the events of one task, which end with the task.
 type taskFeed struct {
 	source
+	group berth.Group
 	steps []berth.Step
 	step  int            // the first that may wait
 	watch *waiting.Watch // nil for a task that had ended
@@ -102,7 +103,7 @@ func (t *taskFeed) expect() {
 	waiters := make([]lua.ModelWaiter, 0, len(t.steps))
 	ref := berth.TaskRef{UserID: t.ch.UserID, TaskID: t.ch.TaskID}
 	for i := t.step; i < len(t.steps); i++ {
-		waiters = append(waiters, lua.ModelWaiterOf(ref, i, t.steps[i]))
+		waiters = append(waiters, lua.ModelWaiterOf(ref, t.group, i, t.steps[i]))
 	}
 	t.watch.Expect(waiters)
 }

@@ -463,7 +463,7 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	step := task.Steps[0]
 	call := func(id string) lua.ModelWaiterCall {
 		return lua.ModelWaiterCall{
-			ModelWaiter: lua.ModelWaiterOf(berth.TaskRef{UserID: task.UserID, TaskID: id}, 0, step),
+			ModelWaiter: lua.ModelWaiterOf(berth.TaskRef{UserID: task.UserID, TaskID: id}, task.Group, 0, step),
 			Limits:      limits(t, step.Model, 1), Times: modelTimes,
 		}
 	}
@@ -519,7 +519,7 @@ func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
 	_, err := h.ledger.BeginAttempt(t.Context(), task.Ref(), last, step.Status)
 	require.NoError(t, err)
 	call := lua.ModelWaiterCall{
-		ModelWaiter: lua.ModelWaiterOf(task.Ref(), last, step),
+		ModelWaiter: lua.ModelWaiterOf(task.Ref(), task.Group, last, step),
 		Limits:      limits(t, step.Model, 1), Times: modelTimes,
 	}
 	pause := func(paused bool) {

@@ -251,7 +251,7 @@ func waitingUsers(model string, all []lua.UserWaiting, queue berth.Queue) []clie
 	out := []client.WaitingCalls{}
 	for _, u := range all {
 		if queue == "" || u.Queue == queue {
-			out = append(out, client.WaitingCalls{UserID: u.UserID, Queue: u.Queue, Model: model, Waiting: u.Waiting})
+			out = append(out, client.WaitingCalls{UserID: u.UserID, Group: u.Group, Queue: u.Queue, Model: model, Waiting: u.Waiting})
 		}
 	}
 	return firstByWaiting(out)

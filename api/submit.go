@@ -30,6 +30,7 @@ type submitBody struct {
 	Template  berth.Template      `json:"template" maxLength:"64" doc:"Name of a template, see GET /v1/templates"`
 	Version   string              `json:"templateVersion,omitempty" maxLength:"64" doc:"A stored version of the template, active or not, which only operators may choose: it is tried before new tasks use it"`
 	Title     string              `json:"title,omitempty" doc:"Names the task in lists, at most 80 characters. Default: the name of the first uploaded file, else the first words of the first text"`
+	EndUser   string              `json:"endUser,omitempty" maxLength:"255" doc:"User of the application that the request counts for: end users of an application share what a user of it gets. Only where the request belongs to an application: one that the token or the service names"`
 	Locale    string              `json:"locale,omitempty" doc:"Language of the prompts and the answer: one of the template, or a tag near one, such as en-US for en. Default: the first of the template"`
 	Variables map[string]Variable `json:"variables" maxProperties:"50" doc:"Inputs of the template, see GET /v1/templates"`
 }
@@ -74,9 +75,13 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		return nil, err
 	}
 	vals.title = b.Title
+	group, limits, err := s.groupOf(ctx, b.ServiceID, b.EndUser)
+	if err != nil {
+		return nil, err
+	}
 	plan := berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
-			ServiceID: b.ServiceID, Template: t.Name, TemplateVersion: t.Version, Locale: locale,
+			ServiceID: b.ServiceID, Group: group, Template: t.Name, TemplateVersion: t.Version, Locale: locale,
 			Variables: vals.ids(cl.user.UserID), RequestID: cl.requestID, TraceID: cl.traceID,
 		},
 		UserID: cl.user.UserID, TitleAsset: vals.titleAsset(cl.user.UserID, t),
@@ -94,6 +99,9 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if b.Title != "" {
 		parts = append(parts, b.Title)
 	}
+	if b.EndUser != "" {
+		parts = append(parts, "endUser", b.EndUser)
+	}
 	if b.Version != "" {
 		parts = append(parts, "templateVersion", b.Version)
 	}
@@ -101,7 +109,7 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err != nil {
 		return nil, err
 	}
-	return s.accept(ctx, submission{plan: plan, vals: vals, clientID: b.TaskID, key: in.IdempotencyKey})
+	return s.accept(ctx, submission{plan: plan, vals: vals, levels: limits, clientID: b.TaskID, key: in.IdempotencyKey})
 }
 
 // submitted returns the template of a request: in the version of new tasks, or in that which an operator tries.
@@ -160,6 +168,7 @@ func (s *server) propose(ctx context.Context, models *llm.Catalog, p *berth.Task
 type submission struct {
 	plan     berth.TaskPlan
 	vals     values
+	levels   levelLimits
 	clientID string // of the task; it identifies the request in place of a key
 	key      string
 }
@@ -216,7 +225,7 @@ func repeatable(status berth.TaskStatus) bool {
 func (s *server) start(ctx context.Context, sub submission) (berth.Task, bool, error) {
 	err := s.checkServed(ctx, sub.plan.Steps)
 	if err == nil {
-		err = s.admitTask(ctx, sub.plan)
+		err = s.admitTask(ctx, sub.plan, sub.levels)
 	}
 	if err != nil {
 		metrics.Refusals.Add(ctx, 1, metrics.With(
@@ -271,7 +280,7 @@ func (s *server) known(ctx context.Context, p berth.TaskPlan) (berth.Task, bool,
 
 // accepted returns an accepted task with an estimate of its wait.
 func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
-	wait, err := s.estimate(ctx, t.Ref(), t.StepIndex, t.Steps[t.StepIndex])
+	wait, err := s.estimate(ctx, t.TaskPlan, t.StepIndex)
 	if err != nil { // the task runs
 		s.log.DebugContext(ctx, "wait not estimated", "requestId", callOf(ctx).requestID, "error", err)
 		return answer(http.StatusAccepted, t, client.Waiting{})
@@ -279,9 +288,9 @@ func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
 	return answer(http.StatusAccepted, t, waitingOf(wait))
 }
 
-// estimate estimates how long a step waits for its model.
-func (s *server) estimate(ctx context.Context, task berth.TaskRef, index int, step berth.Step) (lua.Wait, error) {
-	return s.Scripts.EstimateWait(ctx, lua.ModelWaiterOf(task, index, step), s.Routing.Current().LimitsOf(step.Model, 0))
+// estimate estimates how long a step of a task waits for its model.
+func (s *server) estimate(ctx context.Context, p berth.TaskPlan, index int) (lua.Wait, error) {
+	return s.Scripts.EstimateWait(ctx, lua.ModelWaiterOf(p.Ref(), p.Group, index, p.Steps[index]), s.Routing.Current().LimitsOf(p.Steps[index].Model, 0))
 }
 
 // waitingOf returns an estimate without what is not known.

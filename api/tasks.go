@@ -34,6 +34,7 @@ type listInput struct {
 	Status   berth.TaskStatus `query:"status" doc:"Only tasks with this status"`
 	Template berth.Template   `query:"template" maxLength:"64" doc:"Only tasks of this template"`
 	Service  string           `query:"serviceId" maxLength:"128" doc:"Only tasks of this service"`
+	Team     string           `query:"teamId" maxLength:"128" doc:"Only tasks that count for this team"`
 	Open     bool             `query:"open" doc:"Only tasks that have not ended"`
 	Title    string           `query:"q" doc:"Only tasks whose title has these words in this order, whatever their case; at most 80 characters. Not together with allUsers."`
 	From     time.Time        `query:"from" doc:"Only tasks accepted at or after this time"`
@@ -144,11 +145,11 @@ func checkUser(p identity.Principal, userID string) error {
 
 func (s *server) listTasks(ctx context.Context, in *listInput) (*listOutputBody, error) {
 	p := callOf(ctx).user
-	if err := cmp.Or(checkUser(p, in.UserID), checkPeriod(in.From, in.To), optionalID("serviceId", in.Service), normalize("q", &in.Title, berth.MaxTaskTitle)); err != nil {
+	if err := cmp.Or(checkUser(p, in.UserID), checkPeriod(in.From, in.To), optionalID("serviceId", in.Service), optionalID("teamId", in.Team), normalize("q", &in.Title, berth.MaxTaskTitle)); err != nil {
 		return nil, err
 	}
 	q := ledger.TaskQuery{
-		UserID: cmp.Or(in.UserID, p.UserID), Status: in.Status, Template: in.Template, Service: in.Service, Open: in.Open, Title: in.Title, From: in.From, To: in.To,
+		UserID: cmp.Or(in.UserID, p.UserID), Status: in.Status, Template: in.Template, Service: in.Service, Team: in.Team, Open: in.Open, Title: in.Title, From: in.From, To: in.To,
 	}
 	switch {
 	case in.AllUsers && !p.Operator():
@@ -182,7 +183,7 @@ func (s *server) waits(ctx context.Context, tasks ...berth.Task) map[berth.TaskR
 	var keys []lua.ModelWaiterKey
 	for _, t := range tasks {
 		if !t.Status.Final() {
-			refs, keys = append(refs, t.Ref()), append(keys, lua.ModelWaiterOf(t.Ref(), t.StepIndex, t.Steps[t.StepIndex]).Key())
+			refs, keys = append(refs, t.Ref()), append(keys, lua.ModelWaiterOf(t.Ref(), t.Group, t.StepIndex, t.Steps[t.StepIndex]).Key())
 		}
 	}
 	if len(keys) == 0 {

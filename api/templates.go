@@ -27,6 +27,8 @@ type templatesOutputBody struct {
 type meOutputBody struct {
 	AccountView
 	TenantID  string    `json:"tenantId,omitempty" doc:"The token's tenant"`
+	TeamID    string    `json:"teamId,omitempty" doc:"The token's team"`
+	AppID     string    `json:"appId,omitempty" doc:"The token's application"`
 	Scopes    []string  `json:"scopes"`
 	Nodes     []string  `json:"nodes,omitempty" doc:"Ids of the nodes that the token is for; * matches any characters"`
 	ExpiresAt time.Time `json:"expiresAt,omitzero" doc:"Expiry of the token"`
@@ -170,6 +172,6 @@ func (s *server) me(ctx context.Context, _ *struct{}) (*meOutputBody, error) {
 		return nil, err
 	}
 	return &meOutputBody{
-		AccountView: *account, TenantID: p.TenantID, Scopes: append([]string{}, p.Scopes...), Nodes: p.Nodes, ExpiresAt: p.ExpiresAt,
+		AccountView: *account, TenantID: p.TenantID, TeamID: p.TeamID, AppID: p.AppID, Scopes: append([]string{}, p.Scopes...), Nodes: p.Nodes, ExpiresAt: p.ExpiresAt,
 	}, nil
 }

@@ -91,6 +91,8 @@ type usageView struct {
 	UserID    string         `json:"userId"`
 	TaskID    string         `json:"taskId"`
 	ServiceID string         `json:"serviceId"`
+	TeamID    string         `json:"teamId,omitempty" doc:"Team that the task counts for"`
+	AppID     string         `json:"appId,omitempty" doc:"Application that the task counts for"`
 	QueueID   berth.Queue    `json:"queueId"`
 	Step      berth.StepName `json:"step"`
 	Attempt   int64          `json:"attempt" doc:"Counts the attempts at the steps of the task"`
@@ -110,7 +112,7 @@ type usageView struct {
 
 func viewCall(c ledger.ModelCall) usageView {
 	return usageView{
-		At: c.At, EndedAt: c.FinishedAt, UserID: c.UserID, TaskID: c.TaskID, ServiceID: c.ServiceID, QueueID: c.Queue,
+		At: c.At, EndedAt: c.FinishedAt, UserID: c.UserID, TaskID: c.TaskID, ServiceID: c.ServiceID, TeamID: c.TeamID, AppID: c.AppID, QueueID: c.Queue,
 		Step: c.Name, Attempt: c.Fence, Call: c.Call, Model: c.Model, Provider: c.Provider, Upstream: c.Upstream, Outcome: c.Outcome(),
 		Usage: c.Usage, LatencyMs: c.LatencyMs, FirstTokenMs: c.FirstTokenMs, CostMicros: c.CostMicros,
 		PromptTruncated: c.PromptTruncated,

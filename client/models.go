@@ -79,7 +79,8 @@ type ModelQueue struct {
 
 // WaitingCalls is the number of calls of a user that wait in a queue for a model.
 type WaitingCalls struct {
-	UserID  string      `json:"userId"`
+	UserID string `json:"userId"`
+	berth.Group
 	Queue   berth.Queue `json:"queue"`
 	Model   string      `json:"model"`
 	Waiting int         `json:"waiting"`

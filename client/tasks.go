@@ -19,6 +19,7 @@ import (
 type Submission struct {
 	TaskID    string         `json:"taskId,omitempty"`
 	ServiceID string         `json:"serviceId"`
+	EndUser   string         `json:"endUser,omitempty"` // of the application that the request counts for
 	Title     string         `json:"title,omitempty"`
 	Template  berth.Template `json:"template"`
 	// TemplateVersion is one that an operator tries, active or not; the active one by default.
@@ -156,6 +157,7 @@ type TaskQuery struct {
 	Status    berth.TaskStatus
 	Template  berth.Template
 	ServiceID string
+	TeamID    string
 	Open      bool   // that have not ended
 	Title     string // words that occur in the title in this order, whatever their case
 	From, To  time.Time
@@ -167,7 +169,7 @@ type TaskQuery struct {
 func (c *Client) Tasks(ctx context.Context, t TaskQuery) (tasks []Task, next string, err error) {
 	q := url.Values{"limit": {strconv.Itoa(t.Limit)}}
 	for name, value := range map[string]string{
-		"userId": t.UserID, "status": string(t.Status), "template": string(t.Template), "serviceId": t.ServiceID, "q": t.Title, "cursor": t.Cursor,
+		"userId": t.UserID, "status": string(t.Status), "template": string(t.Template), "serviceId": t.ServiceID, "teamId": t.TeamID, "q": t.Title, "cursor": t.Cursor,
 	} {
 		if value != "" {
 			q.Set(name, value)

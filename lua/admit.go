@@ -13,6 +13,8 @@ const (
 	TaskRateLimited = "RATE_LIMITED"
 	TaskQueueFull   = "QUEUE_FULL"
 	TaskServiceFull = "SERVICE_FULL" // the user and service have as many tasks as they may
+	TaskTeamFull    = "TEAM_FULL"    // the team has as many tasks as it may
+	TaskAppFull     = "APP_FULL"     // the application has as many tasks as it may
 	TaskKept        = "KEPT"
 )
 
@@ -28,12 +30,15 @@ type AdmissionLimits struct {
 	Queue   int // unfinished tasks in a queue
 	Service int // unfinished tasks of a user and service
 	Rate    int // submissions of a user in RateWindow
+	Team    int // unfinished tasks of the team
+	App     int // unfinished tasks of the application
 }
 
 // Submission is what asks to be admitted.
 type Submission struct {
 	Task      berth.TaskRef
 	ServiceID string
+	Group     Group
 	Queue     berth.Queue // of the first step
 	Limits    AdmissionLimits
 }
@@ -46,11 +51,11 @@ type RateState struct {
 
 // AdmitReply is the decision about a submission.
 type AdmitReply struct {
-	Code  string // TaskAdmitted, TaskRateLimited, TaskQueueFull or TaskServiceFull
+	Code  string // TaskAdmitted, or the code of the refusal
 	Rate  RateState
 	Ahead int // other tasks that are admitted where the task was refused, otherwise in the queue
 	// Retry is the time until a refused submission may succeed: exact for the rate, an estimate for an admission of the user and
-	// service, negative when it is not known. PlanRetry returns that for a queue.
+	// service, team or application, negative when it is not known. PlanRetry returns that for a queue.
 	Retry time.Duration
 }
 
@@ -59,11 +64,19 @@ func (s *Scripts) AdmitTask(ctx context.Context, a Submission) (AdmitReply, erro
 	keys := []string{
 		s.keys.QueueAdmissions(a.Queue), s.keys.UserAdmissions(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
 	}
-	r := s.call(ctx, "admit_task", keys,
+	args := []any{
 		a.Task.String(), a.Limits.Queue, a.Limits.Service, a.Limits.Rate, millis(RateWindow), millis(AdmissionHold),
-		berth.EscapeID(a.Task.UserID))
+		berth.EscapeID(a.Task.UserID),
+	}
+	if a.Group.Team != "" {
+		args = append(args, a.Limits.Team)
+	}
+	if a.Group.App != "" {
+		args = append(args, a.Limits.App)
+	}
+	r := s.call(ctx, "admit_task", append(keys, s.keys.groupAdmissions(a.Group)...), args...)
 	reply := AdmitReply{
-		Code: r.code(TaskAdmitted, TaskRateLimited, TaskQueueFull, TaskServiceFull),
+		Code: r.code(TaskAdmitted, TaskRateLimited, TaskQueueFull, TaskServiceFull, TaskTeamFull, TaskAppFull),
 		Rate: rateState(r), Ahead: int(r.number()), Retry: r.duration(),
 	}
 	return reply, r.done()
@@ -91,6 +104,7 @@ func rateState(r *reply) RateState { return RateState{Left: int(r.number()), Res
 type Admissions struct {
 	Task      berth.TaskRef
 	ServiceID string
+	Group     Group
 	Queues    []berth.Queue // at least one: of all steps that the task has, or might have had in another tier
 }
 
@@ -110,14 +124,15 @@ func (s *Scripts) RemoveAdmissions(ctx context.Context, p Admissions) error {
 }
 
 func (s *Scripts) updateAdmission(ctx context.Context, act string, p Admissions, queue berth.Queue, ttl time.Duration) error {
-	keys := []string{s.keys.UserAdmissions(p.Task.UserID, p.ServiceID), s.keys.QueueAdmissions(queue)}
+	levels := s.keys.groupAdmissions(p.Group)
+	keys := append([]string{s.keys.UserAdmissions(p.Task.UserID, p.ServiceID), s.keys.QueueAdmissions(queue)}, levels...)
 	for _, q := range p.Queues {
 		if q != queue {
 			keys = append(keys, s.keys.QueueAdmissions(q))
 		}
 	}
 	r := s.call(ctx, "update_admission", keys, act, p.Task.String(), max(0, ttl.Milliseconds()),
-		berth.EscapeID(p.Task.UserID))
+		berth.EscapeID(p.Task.UserID), len(levels))
 	r.code(TaskKept, StreamAbsent)
 	return r.done()
 }

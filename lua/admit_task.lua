@@ -1,11 +1,12 @@
--- admit_task: admit a submission, or refuse it. An admitted task has an admission in the queue of its first step and one among
--- the tasks of its user and service, and is counted against the user's rate. Admissions are leases: they expire unless the
+-- admit_task: admit a submission, or refuse it. An admitted task has an admission in the queue of its first step, one among
+-- the tasks of its user and service, and one in each of its team and application, and is counted against the user's rate. Admissions are leases: they expire unless the
 -- workflow keeps them with update_admission. Idempotent by task: nothing is counted twice.
 -- Some are kept for users who have none in the queue, and for those whose retry has begun, see include retry.
 --
 -- KEYS[1] admissions in the queue: task -> expiry; its keys {key}:of:{user}, {key}:retries and {key}:retries:first, see include retry
 -- KEYS[2] admissions of the user and service: task -> expiry; its key {key}:pace, see include retry
 -- KEYS[3] recent submissions of the user, see include rate
+-- KEYS[4...] admissions of the team and of the application, of those that the task has: task -> expiry; their keys {key}:pace, see include retry
 -- ARGV[1] task
 -- ARGV[2] maximum number of admissions in the queue, 0 for no limit
 -- ARGV[3] maximum number of admissions of the user and service, 0 for no limit
@@ -13,17 +14,19 @@
 -- ARGV[5] window in ms
 -- ARGV[6] time in ms for which the admissions last
 -- ARGV[7] user
+-- ARGV[8...] maximum number of admissions of the team and of the application, in the order of the keys, 0 for no limit
 --
 -- Returns {code, left, reset, ahead, retry}:
 --   ADMITTED      the task has its admissions
 --   RATE_LIMITED  the user has submitted too many tasks
 --   QUEUE_FULL    the queue is full, or what is left is kept for other users
 --   SERVICE_FULL  the user and service have as many tasks as they may
+--   TEAM_FULL, APP_FULL  the team, or the application, has as many tasks as it may
 --   left   submissions that the user may still make, -1 without a limit
 --   reset  ms until the next submission leaves the window, 0 when none is in it
 --   ahead  number of other tasks that are admitted where the task was refused, otherwise in the queue
---   retry  ms until a refused submission may succeed: exact for the rate; for an admission of the user and service the time between two that
---          end, -1 when it is not known; 0 for an admission in the queue, which plan_retry states
+--   retry  ms until a refused submission may succeed: exact for the rate; for an admission of the user and service, team or application the time
+--          between two that end, -1 when it is not known; 0 for an admission in the queue, which plan_retry states
 
 -- include clock
 -- include rate
@@ -32,7 +35,9 @@
 local queue, service, recent, task = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local queue_max, service_max, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local window, hold, user = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-if not (task ~= '' and queue_max and service_max and limit and window and hold and user ~= '') then
+local readable = #ARGV == 4 + #KEYS
+for i = 8, #ARGV do readable = readable and tonumber(ARGV[i]) end
+if not (task ~= '' and queue_max and service_max and limit and window and hold and user ~= '' and readable) then
   return redis.error_reply('ERR admit_task: unreadable argument')
 end
 
@@ -58,9 +63,18 @@ end
 if service_max > 0 and in_service >= service_max and service_until <= now then
   return { 'SERVICE_FULL', rate.left, rate.reset, in_service, pace_of(service) }
 end
+local admissions = { { queue, queue_until }, { admissions_of(queue, user), queue_until }, { service, service_until } }
+for i = 4, #KEYS do
+  local admitted, level_until = others(KEYS[i])
+  local level_max = tonumber(ARGV[4 + i])
+  if level_max > 0 and admitted >= level_max and level_until <= now then
+    return { string.find(KEYS[i], ':+app:', 1, true) and 'APP_FULL' or 'TEAM_FULL', rate.left, rate.reset, admitted, pace_of(KEYS[i]) }
+  end
+  table.insert(admissions, { KEYS[i], level_until })
+end
 
 redis.call('ZREM', retries_of(queue, has), user)
-for _, admission in ipairs({ { queue, queue_until }, { admissions_of(queue, user), queue_until }, { service, service_until } }) do
+for _, admission in ipairs(admissions) do
   local key = admission[1]
   redis.call('ZREMRANGEBYSCORE', key, '-inf', whole(now))
   redis.call('ZADD', key, whole(math.max(admission[2], now + hold)), task)

@@ -94,6 +94,18 @@ func (k Keys) UserAdmissions(userID, serviceID string) string {
 	return k.name("bp", berth.EscapeID(userID), serviceID)
 }
 
+// groupAdmissions are the sorted sets of the tasks of a team and of an application, scored by expiry. No user has such an id: EscapeID
+// replaces the +.
+func (k Keys) groupAdmissions(g Group) (keys []string) {
+	if g.Team != "" {
+		keys = append(keys, k.name("bp", "+team", berth.EscapeID(g.Team)))
+	}
+	if g.App != "" {
+		keys = append(keys, k.name("bp", "+app", berth.EscapeID(g.App)))
+	}
+	return keys
+}
+
 // Submissions is the sorted set of a user's recent submissions, scored by time.
 func (k Keys) Submissions(userID string) string { return k.name("rate", berth.EscapeID(userID)) }
 

@@ -34,8 +34,8 @@ type ModelWaiter struct {
 func (w ModelWaiter) path() Path { return Path{Queue: w.Queue, UserID: w.Task.UserID, Group: w.Group} }
 
 // ModelWaiterOf returns the waiter of a task's step.
-func ModelWaiterOf(task berth.TaskRef, index int, step berth.Step) ModelWaiter {
-	return ModelWaiter{Task: task, Step: index, Queue: step.Queue, Model: step.Model}
+func ModelWaiterOf(task berth.TaskRef, group Group, index int, step berth.Step) ModelWaiter {
+	return ModelWaiter{Task: task, Step: index, Queue: step.Queue, Model: step.Model, Group: group}
 }
 
 // ID returns the id of the waiter, which is unique within its model.

@@ -84,7 +84,7 @@ func (l *lobby) enterAll(queue berth.Queue, user string, n int) (promoted []lua.
 func (l *lobby) begin(e lua.ModelWaiter) (id string, code string) {
 	l.t.Helper()
 	l.number++
-	id = lua.Lease{Process: "p", Path: lua.Path{Queue: e.Queue, UserID: e.Task.UserID}, Rest: fmt.Sprintf("%s#%d", e.CallID(1), l.number)}.ID()
+	id = lua.Lease{Process: "p", Path: lua.Path{Queue: e.Queue, Group: e.Group, UserID: e.Task.UserID}, Rest: fmt.Sprintf("%s#%d", e.CallID(1), l.number)}.ID()
 	r, err := l.s.AcquireSlot(l.t.Context(), lua.SlotCall{Model: "m", Limits: l.limits, Lease: id, Waiter: e.ID(), Times: slotTimes})
 	require.NoError(l.t, err)
 	return id, r.Code

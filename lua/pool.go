@@ -280,15 +280,19 @@ func (s *Scripts) Services(ctx context.Context) (berth.RequiredServices, error) 
 type StoredSettings struct {
 	Pools, Tenants, Nodes, Models map[string]bool
 	Strategy, Services            bool
+	// Levels are the teams and applications whose limits are not the default.
+	Levels map[Level]LevelLimits
 }
 
 // StoredSettings returns which operator settings Redis has; of the settings of nodes and models it checks only the named ones.
 func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs, modelNames []string) (StoredSettings, error) {
 	var pools, tenants *redis.StringSliceCmd
+	var levels *redis.MapStringStringCmd
 	var strategy, services *redis.IntCmd
 	nodes, models := make([]*redis.IntCmd, len(nodeIDs)), make([]*redis.BoolCmd, len(modelNames))
 	_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		pools, tenants = p.HKeys(ctx, s.keys.ConfigPools()), p.HKeys(ctx, s.keys.ConfigTenants())
+		levels = p.HGetAll(ctx, s.keys.Levels())
 		strategy, services = p.Exists(ctx, s.keys.ConfigStrategy()), p.Exists(ctx, s.keys.ConfigServices())
 		for i, id := range nodeIDs {
 			nodes[i] = p.Exists(ctx, s.keys.NodeCordon(id))
@@ -303,7 +307,7 @@ func (s *Scripts) StoredSettings(ctx context.Context, nodeIDs, modelNames []stri
 	}
 	out := StoredSettings{
 		Pools: map[string]bool{}, Tenants: map[string]bool{}, Nodes: map[string]bool{}, Models: map[string]bool{},
-		Strategy: strategy.Val() == 1, Services: services.Val() == 1,
+		Strategy: strategy.Val() == 1, Services: services.Val() == 1, Levels: parseLevels(levels.Val()),
 	}
 	for _, id := range pools.Val() {
 		out.Pools[id] = true

@@ -47,23 +47,6 @@ func (l OperatorLimits) event(model, upstream string) berth.OperatorEvent {
 	return ev
 }
 
-// Level is a team or an application, whose weight and limit are set; one of the two is empty.
-type Level struct{ Team, App string }
-
-func (l Level) name() string {
-	if l.App != "" {
-		return "app:" + berth.EscapeID(l.App)
-	}
-	return "team:" + berth.EscapeID(l.Team)
-}
-
-// SetLevel sets the weight of a team or an application among its neighbours, and its maximum number of slots of all models together, 0
-// for none. They apply to the next decision of any process; a lower limit revokes nothing.
-func (s *Scripts) SetLevel(ctx context.Context, l Level, weight float64, slots int) error {
-	_, err := s.code(ctx, "set_level", []string{s.keys.Levels()}, l.name(), strconv.FormatFloat(weight, 'f', -1, 64), slots)
-	return err
-}
-
 // Room is the state of a model's slots and of the leases that wait for one.
 type Room struct {
 	InUse   int

@@ -84,11 +84,8 @@ type Path struct {
 	Group
 }
 
-// Group has the levels at which a user waits together with others; each may be empty.
-type Group struct {
-	Team, App string
-	EndUser   string // of the application
-}
+// Group has the levels at which a user waits together with others.
+type Group = berth.Group
 
 // String returns the path as include tree reads it. Below an application there are end users always, so that none of its users is a
 // neighbour of its own end users.

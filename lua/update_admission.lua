@@ -3,12 +3,13 @@
 --
 -- KEYS[1] admissions of the user and service, see admit_task
 -- KEYS[2] admissions in the queue of the current step
--- KEYS[3...] admissions in the other queues of the task, which it leaves
+-- KEYS[3...] admissions of the team and of the application, and then in the other queues of the task, which it leaves
 --   each has a key {key}:pace, those of queues {key}:of:{user}, see include retry
 -- ARGV[1] what to do: keep; move, which has an effect only if the task has an admission; remove
 -- ARGV[2] task
 -- ARGV[3] ms until the task's deadline
 -- ARGV[4] user
+-- ARGV[5] number of the keys of team and application
 --
 -- Returns {code}:
 --   KEPT  the task has its admissions
@@ -17,15 +18,15 @@
 -- include clock
 -- include retry
 
-local act, task, ttl, user = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-if not (ttl and task ~= '' and user ~= '' and (act == 'keep' or act == 'move' or act == 'remove')) then
+local act, task, ttl, user, levels = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+if not (ttl and task ~= '' and user ~= '' and levels and #KEYS >= 2 + levels and (act == 'keep' or act == 'move' or act == 'remove')) then
   return redis.error_reply('ERR update_admission: unreadable argument')
 end
 
 local now = clock()
 local function has(key) return tonumber(redis.call('ZSCORE', key, task) or '0') > now end
-local admitted = false
-for i = 2, #KEYS do admitted = admitted or has(KEYS[i]) end
+local admitted = has(KEYS[2])
+for i = 3 + levels, #KEYS do admitted = admitted or has(KEYS[i]) end
 local stays = ttl > 0 and (act == 'keep' or act == 'move' and admitted)
 
 -- GAP_WEIGHT is the number of admissions over which the time between two is smoothed; it is forgotten after PACE_TTL ms.
@@ -47,13 +48,15 @@ local function free(key)
   redis.call('PEXPIRE', pace, PACE_TTL)
 end
 
-for i = 3, #KEYS do
+for i = 3 + levels, #KEYS do
   redis.call('ZREM', admissions_of(KEYS[i], user), task)
   free(KEYS[i])
 end
 local own = admissions_of(KEYS[2], user)
 if not stays then redis.call('ZREM', own, task) end
-for _, key in ipairs(stays and { KEYS[1], KEYS[2], own } or { KEYS[1], KEYS[2] }) do
+local keys = { unpack(KEYS, 1, 2 + levels) }
+if stays then table.insert(keys, own) end
+for _, key in ipairs(keys) do
   if stays then
     redis.call('ZADD', key, whole(now + ttl), task)
     if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, whole(ttl)) end

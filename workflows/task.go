@@ -98,6 +98,7 @@ func (in StepInput) Ref() berth.TaskRef { return berth.TaskRef{UserID: in.UserID
 // EnterInput is the argument of EnterTask.
 type EnterInput struct {
 	berth.TaskRef
+	berth.Group
 	Index      int        `json:"index"`
 	Step       berth.Step `json:"step"`
 	DeadlineAt time.Time  `json:"deadlineAt"`
@@ -116,9 +117,10 @@ type EndInput struct {
 type WithdrawInput struct {
 	berth.TaskRef
 	RequestHash string `json:"requestHash"`
-	// ServiceID and Queues are those to which the submission was admitted.
-	ServiceID string        `json:"serviceId,omitempty"`
-	Queues    []berth.Queue `json:"queues,omitempty"`
+	// ServiceID, Group and Queues are those to which the submission was admitted.
+	ServiceID string `json:"serviceId,omitempty"`
+	berth.Group
+	Queues []berth.Queue `json:"queues,omitempty"`
 }
 
 // Task runs one LLM request: it accepts the task, runs its steps in order and ends it exactly once. The run of a failed or
@@ -241,7 +243,7 @@ func (t *task) remove(ctx workflow.Context) error {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	_, err := untilDone[noResult](ctx, WithdrawTaskActivity, WithdrawInput{
-		TaskRef: t.in.Ref(), RequestHash: t.in.RequestHash, ServiceID: t.in.ServiceID, Queues: t.in.Queues(),
+		TaskRef: t.in.Ref(), RequestHash: t.in.RequestHash, ServiceID: t.in.ServiceID, Group: t.in.Group, Queues: t.in.Queues(),
 	})
 	return err
 }
@@ -278,7 +280,7 @@ func (t *task) steps(ctx workflow.Context) error {
 func (t *task) waitForSlot(ctx workflow.Context, step int, entered Entered) (err error) {
 	if entered == EnteredUnknown {
 		entered, err = untilDone[Entered](ctx, EnterTaskActivity, EnterInput{
-			TaskRef: t.in.Ref(), Index: step, Step: t.in.Steps[step], DeadlineAt: t.accepted.DeadlineAt,
+			TaskRef: t.in.Ref(), Group: t.in.Group, Index: step, Step: t.in.Steps[step], DeadlineAt: t.accepted.DeadlineAt,
 		})
 		if err != nil {
 			return err

@@ -36,6 +36,8 @@ type commands struct {
 	Template   templateCommands   `cmd:"" help:"List, check, render, export, apply and activate templates."`
 	Task       taskCommands       `cmd:"" help:"Submit, watch, get, list and cancel tasks."`
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
+	Team       teamCommands       `cmd:"" help:"List and define teams, which share the models by weight."`
+	App        appCommands        `cmd:"" help:"List and define applications of teams."`
 	Pool       poolCommands       `cmd:"" help:"List and define pools."`
 	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`

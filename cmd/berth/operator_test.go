@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each command about nodes, pools and executions makes the call that it is named after.
+// Each command about nodes, pools, teams, applications and executions makes the call that it is named after.
 func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
 	t.Parallel()
 	requests := make(chan string, 1)
@@ -24,6 +24,7 @@ func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
 		w.Header().Set("Content-Type", "application/json")
 		lists := map[string]string{
 			"/v1/nodes": `{"nodes":[{"nodeId":"n"}]}`, "/v1/pools": `{"pools":[{"poolId":"p"}]}`, "/v1/executions": `{"executions":[{"executionId":"e"}]}`,
+			"/v1/teams": `{"teams":[{"teamId":"t","weight":1}]}`, "/v1/apps": `{"apps":[{"appId":"a","weight":1}]}`,
 		}
 		if list := lists[r.URL.Path]; list != "" && r.Method == http.MethodGet {
 			fmt.Fprint(w, list)
@@ -46,6 +47,14 @@ func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
 		{[]string{"pool", "show", "translate:en-es"}, "GET /v1/pools/translate:en-es "},
 		{[]string{"pool", "set", "p", "--capabilities", "echo", "--zone", "z"}, `PUT /v1/pools/p {"capabilities":["echo"],"zone":"z"}`},
 		{[]string{"pool", "delete", "a/b"}, "DELETE /v1/pools/a%2Fb "},
+		{[]string{"team", "list"}, "GET /v1/teams?limit=200 "},
+		{[]string{"team", "show", "t"}, "GET /v1/teams/t "},
+		{[]string{"team", "set", "t", "--weight", "0.5", "--slots", "3", "--max-tasks", "9", "--users", "u|1,v", "--services", "s"}, `PUT /v1/teams/t {"weight":0.5,"slots":3,"maxTasks":9,"users":["u|1","v"],"services":["s"]}`},
+		{[]string{"team", "delete", "t"}, "DELETE /v1/teams/t "},
+		{[]string{"app", "list", "--team", "t"}, "GET /v1/apps?limit=200&teamId=t "},
+		{[]string{"app", "show", "a"}, "GET /v1/apps/a "},
+		{[]string{"app", "set", "a", "--team", "t", "--title", "Chat"}, `PUT /v1/apps/a {"teamId":"t","title":"Chat","weight":1}`},
+		{[]string{"app", "delete", "a"}, "DELETE /v1/apps/a "},
 		{[]string{"execution", "submit", "echo", "--id", "e", "--input", `{"a":1}`}, `POST /v1/executions {"executionId":"e","executor":"echo","input":{"a":1},"timeoutMs":300000,"deadlineMs":900000}`},
 		{[]string{"execution", "list", "--status", "running"}, "GET /v1/executions?status=running "},
 		{[]string{"execution", "show", "e"}, "GET /v1/executions/e "},

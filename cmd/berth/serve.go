@@ -51,6 +51,8 @@ type tokenCommand struct {
 	User       string        `help:"Issue the token to this user." required:""`
 	Scopes     []string      `help:"Grant these scopes: ${enum}." enum:"${scopes}" default:"user"`
 	Tenant     string        `help:"Let the user work on behalf of this tenant."`
+	Team       string        `help:"Count the user's requests for this team."`
+	App        string        `help:"Count the user's requests for this application."`
 	Nodes      []string      `help:"With scope node: the ids of the nodes that the token is for; * matches any characters, as in tokyo-*." name:"node"`
 	TTL        time.Duration `help:"Let the token expire after this time." default:"24h"`
 	Audiences  []string      `help:"Issue the token for the first of these audiences, those of the API." name:"audience" env:"BERTH_AUTH_AUDIENCE" default:"berth"`
@@ -70,7 +72,7 @@ func (c *tokenCommand) Run() error {
 		return err
 	}
 	token, err := identity.Issue(cfg.Identity.Secret(), identity.Grant{
-		UserID: c.User, Scopes: c.Scopes, TenantID: c.Tenant, Nodes: c.Nodes, TTL: c.TTL, Audience: cfg.Identity.Audience(),
+		UserID: c.User, Scopes: c.Scopes, TenantID: c.Tenant, TeamID: c.Team, AppID: c.App, Nodes: c.Nodes, TTL: c.TTL, Audience: cfg.Identity.Audience(),
 	})
 	if err != nil {
 		return flagError(err)

@@ -37,6 +37,7 @@ type taskSubmit struct {
 	Version      string         `help:"Use this version of the template, active or not; for operators." name:"template-version" placeholder:"HASH"`
 	Locale       berth.Locale   `help:"Answer in this language. Default: the first of the template."`
 	Service      string         `help:"Account the task to this service. Default: cli."`
+	EndUser      string         `help:"Count the task for this user of the application, where the token or the service names one."`
 	Title        string         `help:"Give the task this title in lists. Default: the name of a file, or the first words of a text."`
 	ID           string         `help:"Use this task id. Submitting the same task again returns the first one." name:"id"`
 	Var          []string       `help:"Set a variable of the template: NAME=TEXT, or NAME=@FILE for a text, an image or a document such as PDF, DOCX, ODT, HTML or mail. An image also goes to NAME's alternative that takes one." short:"v" placeholder:"NAME=VALUE" sep:"none"`
@@ -84,7 +85,7 @@ func (c *taskSubmit) submission(ctx context.Context, api *client.Client) (sub cl
 		for name, ref := range t.Variables {
 			variables[name] = ref
 		}
-		sub = client.Submission{Title: t.Title, ServiceID: t.ServiceID, Template: t.Template, Locale: t.Locale}
+		sub = client.Submission{Title: t.Title, ServiceID: t.ServiceID, EndUser: t.EndUser, Template: t.Template, Locale: t.Locale}
 		if c.ID == "" {
 			key = berth.NewID("")
 		}
@@ -92,7 +93,7 @@ func (c *taskSubmit) submission(ctx context.Context, api *client.Client) (sub cl
 		return sub, "", errors.New("missing flags: --template, or --from to submit a task again")
 	}
 	return client.Submission{
-		TaskID: c.ID, Title: sub.Title, Variables: variables, ServiceID: cmp.Or(c.Service, sub.ServiceID, "cli"),
+		TaskID: c.ID, Title: sub.Title, Variables: variables, ServiceID: cmp.Or(c.Service, sub.ServiceID, "cli"), EndUser: cmp.Or(c.EndUser, sub.EndUser),
 		Template: cmp.Or(c.Template, sub.Template), TemplateVersion: c.Version, Locale: cmp.Or(c.Locale, sub.Locale),
 	}, key, nil
 }
@@ -365,6 +366,7 @@ type taskList struct {
 	Template     berth.Template   `help:"List tasks of this template."`
 	Search       string           `help:"List tasks whose title has these words in this order, whatever their case."`
 	Service      string           `help:"List tasks of this service."`
+	Team         string           `help:"List tasks that count for this team."`
 	Open         bool             `help:"List tasks that have not ended."`
 	Since        time.Duration    `help:"List tasks accepted within this time, such as 24h."`
 	From         timeFlag         `help:"List tasks accepted at or after this time, such as 2026-01-31T08:00:00Z." placeholder:"TIME"`
@@ -376,7 +378,7 @@ type taskList struct {
 // Run prints the tasks as a table.
 func (c *taskList) Run(ctx context.Context, api *client.Client) error {
 	q := client.TaskQuery{
-		UserID: c.User, Status: c.Status, Template: c.Template, Title: c.Search, ServiceID: c.Service, Open: c.Open, From: c.From.Time, To: c.To.Time, Limit: c.Limit, Cursor: c.Cursor,
+		UserID: c.User, Status: c.Status, Template: c.Template, Title: c.Search, ServiceID: c.Service, TeamID: c.Team, Open: c.Open, From: c.From.Time, To: c.To.Time, Limit: c.Limit, Cursor: c.Cursor,
 	}
 	switch {
 	case c.Since < 0:

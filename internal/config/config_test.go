@@ -137,7 +137,7 @@ func TestConfig_Identity_IsParsed(t *testing.T) { // X5
 	require.Equal(t, "01234567890123456789012345678901", c.Identity.Secret())
 	require.Equal(t, "a", c.Identity.Audience())
 	require.Equal(t, identity.ClaimMap{
-		Scope: "scope", Tenant: "tenant", Nodes: "nodes", Scopes: map[string]string{"staff": "user,operator", "*": "user"},
+		Scope: "scope", Tenant: "tenant", Nodes: "nodes", Team: "team", App: "app", Scopes: map[string]string{"staff": "user,operator", "*": "user"},
 	}, c.Identity.Claims())
 	require.Equal(t, []string{"https://a.example", "http://b:8080"}, c.API.CORSOrigins)
 	require.NoError(t, c.NeedSecret())

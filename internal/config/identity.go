@@ -25,6 +25,8 @@ type Identity struct {
 	ScopeClaim  string            `help:"Claim with the scopes in the provider's tokens, such as realm_access.roles." name:"oidc-scope-claim" env:"BERTH_OIDC_SCOPE_CLAIM" default:"scope"`
 	ScopeMap    map[string]string `help:"Scopes for the values of that claim: staff=user,operator;*=user. Other values grant nothing; * matches every token. Default: the values are scopes." name:"oidc-scope-map" env:"BERTH_OIDC_SCOPE_MAP" mapsep:";"`
 	TenantClaim string            `help:"Claim with the tenant in the provider's tokens." name:"oidc-tenant-claim" env:"BERTH_OIDC_TENANT_CLAIM" default:"tenant"`
+	TeamClaim   string            `help:"Claim with the team in the provider's tokens, for which requests count." name:"oidc-team-claim" env:"BERTH_OIDC_TEAM_CLAIM" default:"team"`
+	AppClaim    string            `help:"Claim with the application in the provider's tokens, for which requests count, such as azp." name:"oidc-app-claim" env:"BERTH_OIDC_APP_CLAIM" default:"app"`
 	NodesClaim  string            `help:"Claim with the ids of nodes in the provider's tokens of scope node." name:"oidc-nodes-claim" env:"BERTH_OIDC_NODES_CLAIM" default:"nodes"`
 }
 
@@ -65,7 +67,7 @@ func (c Identity) Audience() string {
 
 // Claims returns the claims of the provider's tokens.
 func (c Identity) Claims() identity.ClaimMap {
-	return identity.ClaimMap{Scope: c.ScopeClaim, Tenant: c.TenantClaim, Nodes: c.NodesClaim, Scopes: c.ScopeMap}
+	return identity.ClaimMap{Scope: c.ScopeClaim, Tenant: c.TenantClaim, Nodes: c.NodesClaim, Team: c.TeamClaim, App: c.AppClaim, Scopes: c.ScopeMap}
 }
 
 // Provider returns the options of the provider, and whether there is one.

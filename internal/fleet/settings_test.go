@@ -284,3 +284,45 @@ func TestRestoreSettings_RedisUnavailable_Fails(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, written)
 }
+
+// G11, G15: the limits of teams and applications return after a loss of data, and after an older copy of Redis has those of others.
+func TestRestoreSettings_TeamsAndApplications_RedisMatchesStore(t *testing.T) {
+	eachLedger(t, func(t *testing.T, l *ledger.Ledger, s *lua.Scripts, rdb *redis.Client) {
+		ctx := t.Context()
+		heavy := berth.Team{ID: "heavy", LevelSettings: berth.LevelSettings{Weight: 0.25, Slots: 4}}
+		require.NoError(t, l.PutTeam(ctx, heavy, "olga"))
+		require.NoError(t, l.PutTeam(ctx, berth.Team{ID: "plain"}, "olga"))
+		require.NoError(t, l.AddTeam(ctx, "named"))
+		require.NoError(t, l.PutApp(ctx, berth.App{ID: "chat", TeamID: "heavy", LevelSettings: berth.LevelSettings{Weight: 3}}, "olga"))
+		restore := func(want int) {
+			t.Helper()
+			written, err := fleet.RestoreSettings(ctx, l, s)
+			require.NoError(t, err)
+			require.Equal(t, want, written)
+			stored, err := s.StoredSettings(ctx, nil, nil)
+			require.NoError(t, err)
+			require.Equal(t, map[lua.Level]lua.LevelLimits{{Team: "heavy"}: {Weight: 0.25, Slots: 4}, {App: "chat"}: {Weight: 3}}, stored.Levels)
+		}
+		restore(3) // those that were not applied
+		restore(0)
+		wipe(t, rdb, s)
+		restore(2) // Redis has no defaults
+		require.NoError(t, s.SetLevel(ctx, lua.Level{Team: "heavy"}, 9, 0))
+		require.NoError(t, s.SetLevel(ctx, lua.Level{Team: "plain"}, 1, 2))
+		require.NoError(t, s.SetLevel(ctx, lua.Level{Team: "deleted"}, 2, 2))
+		require.NoError(t, s.SetLevel(ctx, lua.Level{App: "deleted"}, 2, 2))
+		restore(4)
+		require.NoError(t, l.DeleteApp(ctx, "chat", "olga"))
+		require.NoError(t, l.DeleteTeam(ctx, "heavy", "olga"))
+		for range 2 {
+			_, err := fleet.RestoreSettings(ctx, l, s)
+			require.NoError(t, err)
+			stored, err := s.StoredSettings(ctx, nil, nil)
+			require.NoError(t, err)
+			require.Empty(t, stored.Levels)
+		}
+		left, err := l.Settings(ctx)
+		require.NoError(t, err)
+		require.Len(t, left, 2)
+	})
+}

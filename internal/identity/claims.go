@@ -14,13 +14,14 @@ import (
 // nested objects, such as realm_access.roles. The values of Scope and Nodes are lists, or texts with spaces between values.
 type ClaimMap struct {
 	Scope, Tenant, Nodes string
+	Team, App            string // the team and the application for which the caller's requests count
 	// Scopes maps values of the claim Scope to berth's scopes, separated by commas; the key * matches every token. Other
 	// values grant nothing. Without it, the values themselves are scopes.
 	Scopes map[string]string
 }
 
 // ownClaims are the claims of the tokens of Issue.
-var ownClaims = ClaimMap{Scope: "scope", Tenant: "tenant", Nodes: "nodes"}
+var ownClaims = ClaimMap{Scope: "scope", Tenant: "tenant", Nodes: "nodes", Team: "team", App: "app"}
 
 // Validate returns an error unless every scope exists.
 func (m ClaimMap) Validate() error {
@@ -44,22 +45,14 @@ func (m ClaimMap) principal(c jwt.MapClaims) (Principal, error) {
 	if expires, err := c.GetExpirationTime(); err == nil && expires != nil {
 		p.ExpiresAt = expires.Time
 	}
-	// A claim in another form is rejected: to ignore it could give a caller the rights of another tenant, or of none.
-	switch tenant := find(c, m.Tenant).(type) {
-	case nil:
-	case string:
-		p.TenantID = tenant
-	case []any:
-		one := values(tenant)
-		if len(tenant) != 1 || len(one) != 1 {
-			return Principal{}, badClaim(m.Tenant, "must have one value")
+	var err error
+	for _, f := range []struct {
+		claim string
+		id    *string
+	}{{m.Tenant, &p.TenantID}, {m.Team, &p.TeamID}, {m.App, &p.AppID}} {
+		if *f.id, err = single(c, f.claim); err != nil {
+			return Principal{}, err
 		}
-		p.TenantID = one[0]
-	default:
-		return Principal{}, badClaim(m.Tenant, "must be a text")
-	}
-	if p.TenantID != "" && berth.ValidID("", p.TenantID) != nil {
-		return Principal{}, badClaim(m.Tenant, "must match "+berth.IDPattern)
 	}
 	p.Nodes = values(find(c, m.Nodes))
 	for _, pattern := range p.Nodes {
@@ -68,6 +61,28 @@ func (m ClaimMap) principal(c jwt.MapClaims) (Principal, error) {
 		}
 	}
 	return p, nil
+}
+
+// single returns the id that a claim has, empty for none. A claim in another form is rejected: to ignore it could give a caller the rights
+// of another tenant, or of none.
+func single(c jwt.MapClaims, name string) (id string, err error) {
+	switch claim := find(c, name).(type) {
+	case nil:
+	case string:
+		id = claim
+	case []any:
+		one := values(claim)
+		if len(claim) != 1 || len(one) != 1 {
+			return "", badClaim(name, "must have one value")
+		}
+		id = one[0]
+	default:
+		return "", badClaim(name, "must be a text")
+	}
+	if id != "" && berth.ValidID("", id) != nil {
+		return "", badClaim(name, "must match "+berth.IDPattern)
+	}
+	return id, nil
 }
 
 func badClaim(name, problem string) error {

@@ -46,7 +46,9 @@ type Principal struct {
 	UserID string
 	// TenantID is the tenant on whose behalf the caller works; empty for none.
 	TenantID string
-	Scopes   []string
+	// TeamID and AppID are the team and the application for which the caller's requests count, see ledger.FindGroup; empty for none.
+	TeamID, AppID string
+	Scopes        []string
 	// Nodes are the patterns of the ids of the nodes that the caller may act for, see ValidNodePattern.
 	Nodes     []string
 	ExpiresAt time.Time

@@ -34,7 +34,7 @@ const patient = time.Minute
 func withProvider(t *testing.T, s *testoidc.Server, change ...func(*identity.ProviderOptions)) *identity.Tokens {
 	t.Helper()
 	o := identity.ProviderOptions{
-		Issuer: s.Issuer(), Claims: identity.ClaimMap{Scope: "scope", Tenant: "tenant", Nodes: "nodes"},
+		Issuer: s.Issuer(), Claims: identity.ClaimMap{Scope: "scope", Tenant: "tenant", Team: "org.team", App: "azp", Nodes: "nodes"},
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {

@@ -27,12 +27,12 @@ func TestProvider_SignIn_TokenIsAccepted(t *testing.T) { // X5, B7
 	t.Parallel()
 	s := testoidc.Start(t)
 	v := withProvider(t, s)
-	token := s.SignIn(t, "auth0|507f1f77", jwt.MapClaims{"scope": "openid user", "tenant": "acme"})
+	token := s.SignIn(t, "auth0|507f1f77", jwt.MapClaims{"scope": "openid user", "tenant": "acme", "org": map[string]any{"team": "search"}, "azp": "chat"})
 	p, err := v.Verify(t.Context(), token)
 	require.NoError(t, err)
 	require.False(t, p.ExpiresAt.IsZero())
 	p.ExpiresAt = time.Time{}
-	require.Equal(t, identity.Principal{UserID: "auth0|507f1f77", TenantID: "acme", Scopes: []string{"user"}}, p)
+	require.Equal(t, identity.Principal{UserID: "auth0|507f1f77", TenantID: "acme", TeamID: "search", AppID: "chat", Scopes: []string{"user"}}, p)
 
 	own, err := identity.Issue(secret, identity.Grant{UserID: "alice", Scopes: []string{"user"}, TTL: time.Hour})
 	require.NoError(t, err)

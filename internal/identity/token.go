@@ -30,7 +30,9 @@ const MinSecret = 32
 type Grant struct {
 	UserID   string
 	Scopes   []string
-	TenantID string   // empty: none
+	TenantID string // empty: none, as the next two
+	TeamID   string
+	AppID    string
 	Nodes    []string // patterns, see ValidNodePattern; required with ScopeNode
 	TTL      time.Duration
 	Audience string // empty: Audience
@@ -41,8 +43,11 @@ func (g Grant) Validate() error {
 	if err := berth.ValidUserID("user", g.UserID); err != nil {
 		return err
 	}
-	if g.TenantID != "" {
-		if err := berth.ValidID("tenant", g.TenantID); err != nil {
+	for _, f := range []struct{ field, id string }{{"tenant", g.TenantID}, {"team", g.TeamID}, {"app", g.AppID}} {
+		if f.id == "" {
+			continue
+		}
+		if err := berth.ValidID(f.field, f.id); err != nil {
 			return err
 		}
 	}
@@ -68,8 +73,10 @@ func Issue(secret string, g Grant) (string, error) {
 		"iss": issuer, "sub": g.UserID, "aud": g.Audience, "iat": now.Unix(), "exp": now.Add(g.TTL).Unix(),
 		ownClaims.Scope: strings.Join(g.Scopes, " "),
 	}
-	if g.TenantID != "" {
-		c[ownClaims.Tenant] = g.TenantID
+	for claim, id := range map[string]string{ownClaims.Tenant: g.TenantID, ownClaims.Team: g.TeamID, ownClaims.App: g.AppID} {
+		if id != "" {
+			c[claim] = id
+		}
 	}
 	if len(g.Nodes) > 0 {
 		c[ownClaims.Nodes] = g.Nodes

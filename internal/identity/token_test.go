@@ -16,7 +16,7 @@ import (
 func TestIssue_Grant_IsVerified(t *testing.T) { // X5, B8
 	t.Parallel()
 	g := identity.Grant{
-		UserID: "auth0|42", Scopes: []string{"node", "user"}, TenantID: "acme", Nodes: []string{"tokyo-*", "osaka-1"}, TTL: time.Hour,
+		UserID: "auth0|42", Scopes: []string{"node", "user"}, TenantID: "acme", TeamID: "search", AppID: "chat", Nodes: []string{"tokyo-*", "osaka-1"}, TTL: time.Hour,
 	}
 	token, err := identity.Issue(secret, g)
 	require.NoError(t, err)
@@ -25,7 +25,7 @@ func TestIssue_Grant_IsVerified(t *testing.T) { // X5, B8
 	require.WithinDuration(t, time.Now().Add(time.Hour), p.ExpiresAt, time.Minute)
 	p.ExpiresAt = time.Time{}
 	require.Equal(t, identity.Principal{
-		UserID: "auth0|42", TenantID: "acme", Scopes: []string{"user", "node"}, Nodes: []string{"tokyo-*", "osaka-1"},
+		UserID: "auth0|42", TenantID: "acme", TeamID: "search", AppID: "chat", Scopes: []string{"user", "node"}, Nodes: []string{"tokyo-*", "osaka-1"},
 	}, p)
 	require.True(t, p.ActsFor("tokyo-7"))
 	require.False(t, p.ActsFor("osaka-12"))
@@ -42,6 +42,8 @@ func TestIssue_InvalidGrant_FailsNamingField(t *testing.T) {
 	for field, g := range map[string]identity.Grant{
 		"user":   {UserID: strings.Repeat("a", 256)},
 		"tenant": {UserID: "alice", TenantID: "a b"},
+		"team":   {UserID: "alice", TeamID: "a b"},
+		"app":    {UserID: "alice", AppID: "a b"},
 		"node":   {UserID: "alice", Scopes: []string{"user", "node"}},
 	} {
 		_, err := identity.Issue(secret, g)
@@ -96,6 +98,8 @@ func TestTokens_InvalidToken_IsRejected(t *testing.T) { // X5, P15
 		"tenant not text":    hs(jwt.MapClaims{"tenant": 7}),
 		"two tenants":        hs(jwt.MapClaims{"tenant": []string{"a", "b"}}),
 		"invalid tenant":     hs(jwt.MapClaims{"tenant": "a:b"}),
+		"two teams":          hs(jwt.MapClaims{"team": []string{"a", "b"}}),
+		"invalid app":        hs(jwt.MapClaims{"app": "a:b"}),
 		"invalid nodes":      hs(jwt.MapClaims{"nodes": []string{"a b"}}),
 	} {
 		requireRejected(t, tokens(), token, name)

@@ -70,8 +70,9 @@ type Options struct {
 // Request is a request for one slot.
 type Request struct {
 	Model string
-	// Queue and UserID determine the order: queues by weight, users of a queue alternating.
+	// Queue, Group and UserID determine the order, see lua.Path.
 	Queue  berth.Queue
+	Group  lua.Group
 	UserID string
 	// Cost is an estimate of the call's thousands of tokens; 1 when 0.
 	Cost float64
@@ -170,7 +171,7 @@ func (s *Slots) record(ctx context.Context, r Request) *record {
 	return &record{
 		number: n,
 		lease: lua.Lease{
-			Process: s.opts.ProcessID, Path: lua.Path{Queue: r.Queue, UserID: r.UserID}, Cost: r.Cost, Needs: r.Needs,
+			Process: s.opts.ProcessID, Path: lua.Path{Queue: r.Queue, Group: r.Group, UserID: r.UserID}, Cost: r.Cost, Needs: r.Needs,
 			Rest: fmt.Sprintf("%s#%d", r.LeaseID, n),
 		}.ID(),
 		model:     r.Model,

@@ -24,6 +24,8 @@ const (
 	SettingServices SettingKind = "services" // any JSON object
 	SettingNode     SettingKind = "node"     // berth.NodeSettings; written by ChangeNodeSettings
 	SettingModel    SettingKind = "model"    // berth.ModelSettings; written by ChangeModelSettings
+	SettingTeam     SettingKind = "team"     // berth.LevelSettings; written by PutTeam
+	SettingApp      SettingKind = "app"      // berth.LevelSettings; written by PutApp
 )
 
 // Setting is one operator setting of the fleet.

@@ -15,6 +15,9 @@ var taskColumns = columns[berth.Task]{
 	{"id", func(t *berth.Task) any { return &t.ID }},
 	{"user_id", func(t *berth.Task) any { return &t.UserID }},
 	{"service_id", func(t *berth.Task) any { return &t.ServiceID }},
+	{"team_id", func(t *berth.Task) any { return &t.Team }},
+	{"app_id", func(t *berth.Task) any { return &t.App }},
+	{"end_user", func(t *berth.Task) any { return &t.EndUser }},
 	{"template", func(t *berth.Task) any { return &t.Template }},
 	{"template_version", func(t *berth.Task) any { return &t.TemplateVersion }},
 	{"locale", func(t *berth.Task) any { return &t.Locale }},
@@ -132,6 +135,7 @@ func prepareNew(t *berth.Task) error {
 	t.Key, t.Number = plain(t.Key), max(t.Number, 0)
 	t.FinishReason, t.Simulated, t.PromptTruncated = "", false, false
 	t.ServiceID, t.TraceID, t.RequestID = plain(t.ServiceID), plain(t.TraceID), plain(t.RequestID)
+	t.Team, t.App, t.EndUser = plain(t.Team), plain(t.App), plain(t.EndUser)
 	return nil
 }
 
@@ -159,6 +163,7 @@ type TaskQuery struct {
 	Status   berth.TaskStatus
 	Template berth.Template
 	Service  string
+	Team     string
 	Open     bool // that have not ended
 	// Title has words that occur in the title in this order, whatever their case. It needs a UserID: the index has the titles of a user.
 	Title    string
@@ -183,6 +188,7 @@ func (l *Ledger) ListTasks(ctx context.Context, q TaskQuery, cursor string, limi
 	p.text("status", string(q.Status))
 	p.text("template", string(q.Template))
 	p.text("service_id", q.Service)
+	p.text("team_id", q.Team)
 	if q.Open {
 		p.where.WriteString("ended_at = 0 AND ")
 	}

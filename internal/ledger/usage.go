@@ -39,8 +39,8 @@ type ModelCall struct {
 	Code      berth.Code // the error of a failed call
 	// At is when the attempt began, or a later call of it ended. FinishedAt is when the outcome was recorded, zero before.
 	At, FinishedAt time.Time
-	// ServiceID is that of the task.
-	ServiceID string
+	// ServiceID, TeamID and AppID are those of the task.
+	ServiceID, TeamID, AppID string
 }
 
 // Ref returns the task of the call.
@@ -54,6 +54,8 @@ var usageColumns = columns[ModelCall]{
 	{"name", func(c *ModelCall) any { return &c.Name }},
 	{"user_id", func(c *ModelCall) any { return &c.UserID }},
 	{"service_id", func(c *ModelCall) any { return &c.ServiceID }},
+	{"team_id", func(c *ModelCall) any { return &c.TeamID }},
+	{"app_id", func(c *ModelCall) any { return &c.AppID }},
 	{"queue_id", func(c *ModelCall) any { return &c.Queue }},
 	{"model", func(c *ModelCall) any { return &c.Model }},
 	{"provider", func(c *ModelCall) any { return &c.Provider }},
@@ -122,7 +124,7 @@ func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 func reserve(ctx context.Context, tx *sql.Tx, t berth.Task, call CallStart) error {
 	s := t.Steps[call.Step]
 	c := ModelCall{
-		UserID: t.UserID, TaskID: t.ID, ServiceID: t.ServiceID, Step: call.Step, Name: s.Name, Fence: call.Fence, Call: call.Call,
+		UserID: t.UserID, TaskID: t.ID, ServiceID: t.ServiceID, TeamID: t.Team, AppID: t.App, Step: call.Step, Name: s.Name, Fence: call.Fence, Call: call.Call,
 		Queue: s.Queue, Model: s.Model, Provider: call.Provider, Upstream: call.Upstream, At: time.Now(),
 	}
 	_, err := tx.ExecContext(ctx, reserveUsage, usageColumns.values(&c)...)
@@ -150,7 +152,7 @@ func interrupt(ctx context.Context, tx *sql.Tx, t berth.Task) (bool, error) {
 // writeUsage reports whether the outcome is new.
 func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (bool, error) {
 	c.FinishReason = plain(c.FinishReason)
-	c.TaskID, c.UserID, c.ServiceID, c.At = t.ID, t.UserID, t.ServiceID, time.Now()
+	c.TaskID, c.UserID, c.ServiceID, c.TeamID, c.AppID, c.At = t.ID, t.UserID, t.ServiceID, t.Team, t.App, time.Now()
 	c.FinishedAt = c.At
 	res, err := tx.ExecContext(ctx, recordUsage, usageColumns.values(&c)...)
 	if err != nil {

@@ -91,9 +91,9 @@ local function promote_first(waiters, flow, member, mine)
   advance(waiters, flow, member)
 end
 
--- part_of returns how many calls of a flow may be ahead: a part of the window by the weights on each level of its path.
-local function part_of(waiters, flow, window)
-  local part, node = window, flow
+-- part_of returns how many calls below a node may be ahead: a part of the window by the weights on each level of its path.
+local function part_of(waiters, node, window)
+  local part = window
   while node.parent do
     part = part * node.weight / math.max(weights_below(waiters, node.parent), node.weight)
     node = node.parent
@@ -101,8 +101,15 @@ local function part_of(waiters, flow, window)
   return math.max(1, math.floor(part))
 end
 
--- promote lets the next waiters leave. The flows of room.granted may have less than their part: their calls got slots, or they have a
--- new waiter, which is room.waiter.
+-- first_below returns the next flow at or below a node, as first_flow.
+local function first_below(waiters, node)
+  local _, member = head_of(node)
+  if not member then return first_flow(waiters, node) end
+  if is_listed(node, member) then return node, member end
+end
+
+-- promote lets the next waiters leave. The flows of room.granted, and what is above them, may have less than their part: their calls got
+-- slots, or they have a new waiter, which is room.waiter.
 local function promote(room)
   local waiters, call, mine = waiters_of(room), room.call, room.waiter
   if redis.call('EXISTS', waiters.waiting) == 0 or grace_of(call) > 0 then return end
@@ -124,14 +131,17 @@ local function promote(room)
   end
   waiters.below = nil
   for path in pairs(room.granted) do
-    local flow = node_at(waiters, path)
-    for _ = 1, MAX_STEPS do
-      local _, member = head_of(flow)
-      if ahead >= MAX_WINDOWS * window or not (member and is_listed(flow, member)) then break end
-      if ahead_of(waiters, flow) >= part_of(waiters, flow, window) then break end
-      if set_full_aside(waiters, flow, member) then break end
-      promote_first(waiters, flow, member, mine)
-      ahead = ahead + 1
+    local node = node_at(waiters, path)
+    while node.parent.parent do
+      for _ = 1, MAX_STEPS do
+        local flow, member
+        if ahead < MAX_WINDOWS * window then flow, member = first_below(waiters, node) end
+        if not flow or ahead_of(waiters, node) >= part_of(waiters, node, window) then break end
+        if set_full_aside(waiters, flow, member) then break end
+        promote_first(waiters, flow, member, mine)
+        ahead = ahead + 1
+      end
+      node = node.parent
     end
   end
 end

@@ -208,11 +208,14 @@ local function return_path(room, flow)
   for i = #flow.limited, 1, -1 do return_node(room, flow.limited[i]) end
 end
 
--- try_again returns what was set aside on the path of a flow with leases, whose first one is `member` in the order.
+-- try_again returns what was set aside on the path of a flow with leases, whose first one is `member` in the order. The limit because of
+-- which a node was set aside may have been removed.
 local function try_again(room, flow, member)
   if not is_listed(flow, member) then enter(room, flow, member) end
-  for i = #flow.limited, 1, -1 do
-    if flow.limited[i] ~= flow then return_node(room, flow.limited[i]) end
+  local node = flow.parent
+  while node.depth > 1 do
+    return_node(room, node)
+    node = node.parent
   end
 end
 

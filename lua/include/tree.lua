@@ -80,10 +80,10 @@ local function name_of(member)
   return name or member, name ~= nil
 end
 
--- first_flow returns the flow that is served next, and its member of the order; nil where none is in the order. Of queues with equal
--- tags that with the highest weight is first.
-local function first_flow(room)
-  local node = node_at(room, '')
+-- first_flow returns the flow that is served next, below a node if one is given, and its member of the order; nil where none is in the
+-- order. Of queues with equal tags that with the highest weight is first.
+local function first_flow(room, below)
+  local node = below or node_at(room, '')
   while true do
     local first
     if node.path == '' then

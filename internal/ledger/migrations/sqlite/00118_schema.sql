@@ -79,6 +79,9 @@ CREATE TABLE tasks (
     user_id          TEXT NOT NULL,
     id               TEXT NOT NULL,
     service_id       TEXT NOT NULL,
+    team_id          TEXT NOT NULL,
+    app_id           TEXT NOT NULL,
+    end_user         TEXT NOT NULL, -- of the application
     template         TEXT NOT NULL,
     template_version TEXT NOT NULL,
     locale           TEXT NOT NULL,
@@ -115,8 +118,8 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_by_version ON tasks (template_version);
 CREATE INDEX tasks_by_id ON tasks (id);
 -- The columns by which lists are filtered are in the index: a page that has to pass many tasks reads no other row.
-CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id, status, template, service_id, ended_at);
-CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id, status, template, service_id, ended_at, title_key);
+CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id, status, template, service_id, team_id, ended_at);
+CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id, status, template, service_id, team_id, ended_at, title_key);
 CREATE INDEX tasks_by_result ON tasks (result_asset_id);
 CREATE INDEX tasks_open ON tasks (user_id, id) WHERE ended_at = 0;
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;
@@ -192,6 +195,8 @@ CREATE TABLE usage_log (
     call_no          INTEGER NOT NULL,
     name             TEXT NOT NULL,
     service_id       TEXT NOT NULL,
+    team_id          TEXT NOT NULL, -- of the task, as app_id
+    app_id           TEXT NOT NULL,
     queue_id         TEXT NOT NULL,
     model            TEXT NOT NULL,
     provider         TEXT NOT NULL,
@@ -382,8 +387,8 @@ CREATE INDEX record_deliveries_updated ON record_deliveries (updated_at);
 
 -- Operator settings of the fleet. Decisions use the copy in Redis.
 CREATE TABLE settings (
-    kind       TEXT NOT NULL,   -- pool, tenant, strategy, services, node or model
-    id         TEXT NOT NULL,   -- of the pool, tenant, node or model; empty for the whole fleet
+    kind       TEXT NOT NULL,   -- pool, tenant, strategy, services, node, model, team or app
+    id         TEXT NOT NULL,   -- of the pool, tenant, node, model, team or application; empty for the whole fleet
     body       TEXT NOT NULL,   -- JSON; empty: to be deleted from Redis, then here
     version    BIGINT NOT NULL, -- rises with each change, deletions included
     applied    BIGINT NOT NULL, -- the version in Redis
@@ -437,3 +442,14 @@ CREATE TABLE routing_models (
     revision BIGINT NOT NULL REFERENCES routing_revisions (revision)
 );
 CREATE INDEX routing_models_by_revision ON routing_models (revision);
+
+-- To which team a user, a service or an application belongs, and to which application a service. The settings of teams and applications
+-- are in the table settings.
+CREATE TABLE team_members (
+    kind       TEXT NOT NULL, -- user, service or app
+    member     TEXT NOT NULL,
+    owner_kind TEXT NOT NULL, -- team or app
+    owner      TEXT NOT NULL,
+    PRIMARY KEY (kind, member)
+);
+CREATE INDEX team_members_by_owner ON team_members (owner_kind, owner, kind, member);
