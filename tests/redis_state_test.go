@@ -39,6 +39,8 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 	require.NoError(t, err)
 	_, err = operator.PatchModel(ctx, "deepseek-chat", map[string]any{"rpm": 1000})
 	require.NoError(t, err)
+	_, err = operator.PutTeam(ctx, client.Team{TeamID: "painters", LevelSpec: client.LevelSpec{Weight: 2}})
+	require.NoError(t, err)
 	lasts := func(in *workflows.ExecutionInput) { in.Timeout, in.Deadline = time.Hour, time.Hour }
 	m := s.conferences()
 	conference := m.open("8690000001").Conference
@@ -71,7 +73,7 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 	conditions := map[string]func(missing map[string]bool) bool{
 		"settings of operators": func(map[string]bool) bool {
 			stored, err := scripts.StoredSettings(ctx, nil, []string{"deepseek-chat"})
-			return err == nil && stored.Pools["painters"] && stored.Models["deepseek-chat"]
+			return err == nil && stored.Pools["painters"] && stored.Models["deepseek-chat"] && stored.Levels[lua.Level{Team: "painters"}].Weight == 2
 		},
 		lua.StateConferences: func(map[string]bool) bool {
 			row, ok, err := scripts.ConferenceRow(ctx, conference.E164)

@@ -65,6 +65,12 @@ func (l *callLog) made() []int {
 // submitNumbered submits summaries of numbered postings, and returns their ids by number.
 func submitNumbered(t *testing.T, c *client.Client, from, n int) map[int]string {
 	t.Helper()
+	return submitFor(t, c, func(int) string { return "" }, from, n)
+}
+
+// submitFor is submitNumbered for an end user of each number, empty for none.
+func submitFor(t *testing.T, c *client.Client, endUser func(int) string, from, n int) map[int]string {
+	t.Helper()
 	var mu sync.Mutex
 	ids := map[int]string{}
 	var g errgroup.Group
@@ -73,7 +79,7 @@ func submitNumbered(t *testing.T, c *client.Client, from, n int) map[int]string 
 		g.Go(func() error {
 			for {
 				acc, err := c.Submit(t.Context(), client.Submission{
-					ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN,
+					ServiceID: "career", Template: "job_summary", Locale: berth.LocaleEN, EndUser: endUser(i),
 					Variables: map[string]any{"jobText": fmt.Sprintf("We look for a baker. This is posting number %d", i)},
 				}, fmt.Sprint(i))
 				if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == berth.CodeUnavailable { // as on a machine that is busy
