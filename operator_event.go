@@ -21,6 +21,7 @@ type OperatorEvent struct {
 	NodeID       string `json:"nodeId,omitempty" on:"node turn execution conference" doc:"Of a turn, the node of its job; of a conference, its unit"`
 	PoolID       string `json:"poolId,omitempty" on:"strategy config execution"`
 	Model        string `json:"model,omitempty" on:"model task" doc:"Of a task, that of the step"`
+	Upstream     string `json:"upstream,omitempty" on:"model" doc:"The upstream of the model that changed; empty for the whole model"`
 	UserID       string `json:"userId,omitempty" on:"task turn execution conference"`
 	TaskID       string `json:"taskId,omitempty" on:"task"`
 	SessionID    string `json:"sessionId,omitempty" on:"turn"`

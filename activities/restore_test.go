@@ -78,7 +78,7 @@ func newReconciler(t *testing.T, signal func(id string) error) *Reconciler {
 		Starter: &starter.Starter{Client: pages{signal: signal}}, Ledger: store, Scripts: scripts, Logger: logger,
 		Conferences: &Conferences{NodeSlots: NodeSlots{Scripts: scripts, Logger: logger}},
 		Tasks: &Tasks{Waiting: waiting.New(scripts, waiting.Options{
-			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
+			Limits: func(string) lua.ModelLimits { return lua.OneUpstream(1) }, Logger: logger,
 		})},
 	}
 }
@@ -194,7 +194,7 @@ func TestRestoreState_RedisLostData_WaitingTasksEnteredAgain(t *testing.T) {
 	_, _, err = l.Ledger.FinishTask(t.Context(), ledger.End{TaskRef: ended, Status: berth.TaskCancelled, Code: berth.CodeCancelled})
 	require.NoError(t, err)
 	require.NoError(t, restore(l, 1, nil))
-	room, err := l.Scripts.ReadRoom(t.Context(), "m", lua.ModelLimits{Cap: 1}, 1)
+	room, err := l.Scripts.ReadRoom(t.Context(), "m", lua.OneUpstream(1), 1)
 	require.NoError(t, err)
 	require.Equal(t, tasks-2, room.Waiting, "in the grace nothing is promoted")
 }

@@ -86,13 +86,13 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 		Keys: map[string]string{"DEEPSEEK_API_KEY": "key"}, BaseURLs: map[string]string{"deepseek": server.URL},
 	})
 	require.NoError(t, err)
-	slots := lease.New(scripts, lease.Options{Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger})
+	slots := lease.New(scripts, lease.Options{Limits: func(string) lua.ModelLimits { return lua.OneUpstream(1) }, Logger: logger})
 	running := NewRunning(scripts, logger)
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
 		Models: llm.NewClient(llm.Fixed(catalog), server.Client(), logger), Catalog: llm.Fixed(catalog), Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
 		Waiting: waiting.New(scripts, waiting.Options{
-			Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: 1} }, Logger: logger,
+			Limits: func(string) lua.ModelLimits { return lua.OneUpstream(1) }, Logger: logger,
 		}),
 		Breaker: breaker.New(scripts, logger),
 		Options: TaskOptions{CallTimeout: time.Minute, MaxAnswers: 3, Drain: time.Second}, Logger: logger,

@@ -315,7 +315,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	require.NoError(t, err)
 	for i := range 5 {
 		_, err := h.scripts.AcquireSlot(t.Context(), lua.SlotCall{
-			Model: model, Limits: lua.ModelLimits{Cap: 1}, Times: lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
+			Model: model, Limits: limits(t, model, 1), Times: lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
 			Lease: lua.Lease{Process: "p", Path: lua.Path{Queue: "q_paid_batch", UserID: "alice"}, Rest: fmt.Sprint(i)}.ID(),
 		})
 		require.NoError(t, err)
@@ -328,7 +328,7 @@ func TestSubmitTask_ModelBusy_PositionAndEstimate(t *testing.T) { // T5, T24
 	require.EqualValues(t, 10000, body["pollAfterMs"])
 
 	// A model that an operator paused.
-	_, err = h.scripts.SetModelLimits(t.Context(), model, lua.SlotTimes{TTL: time.Minute, Grant: time.Second}, lua.OperatorLimits{Paused: true})
+	_, err = h.scripts.SetModelLimits(t.Context(), model, "", lua.SlotTimes{TTL: time.Minute, Grant: time.Second}, lua.OperatorLimits{Paused: true})
 	require.NoError(t, err)
 	body = h.submit("t3").json(t)
 	require.EqualValues(t, 4, body["position"])
@@ -342,7 +342,7 @@ func TestSubmitTask_QueueFullModelPaused_RetryAfterAMinute(t *testing.T) { // T5
 	t.Parallel()
 	h := newHarness(t, admission(api.Admission{Queue: 1}))
 	task := h.submit("t1").json(t)
-	_, err := h.scripts.SetModelLimits(t.Context(), task["model"].(string), lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
+	_, err := h.scripts.SetModelLimits(t.Context(), task["model"].(string), "", lua.SlotTimes{TTL: time.Minute, Grant: time.Second},
 		lua.OperatorLimits{Paused: true})
 	require.NoError(t, err)
 	a := h.submit("t2")

@@ -464,7 +464,7 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	call := func(id string) lua.ModelWaiterCall {
 		return lua.ModelWaiterCall{
 			ModelWaiter: lua.ModelWaiterOf(berth.TaskRef{UserID: task.UserID, TaskID: id}, 0, step),
-			Limits:      lua.ModelLimits{Cap: 1}, Times: modelTimes,
+			Limits:      limits(t, step.Model, 1), Times: modelTimes,
 		}
 	}
 	enter := func(id string) (promoted bool) {
@@ -499,7 +499,7 @@ func TestTaskEvents_TaskWaitsInWorkflow_PositionSentWithoutID(t *testing.T) {
 	require.EqualValues(t, n, one["waiting"].(map[string]any)["position"])
 	list := h.call(http.MethodGet, "/v1/tasks", h.token("alice"), nil).json(t)["tasks"].([]any)
 	require.EqualValues(t, n, list[0].(map[string]any)["waiting"].(map[string]any)["position"])
-	_, err := h.scripts.SetModelLimits(t.Context(), step.Model, call("").Times, lua.OperatorLimits{Paused: true})
+	_, err := h.scripts.SetModelLimits(t.Context(), step.Model, "", call("").Times, lua.OperatorLimits{Paused: true})
 	require.NoError(t, err)
 	paused := next()
 	require.True(t, paused.Paused, "although the position has not changed")
@@ -520,10 +520,10 @@ func TestTaskEvents_StepIsReset_PositionSentAgain(t *testing.T) {
 	require.NoError(t, err)
 	call := lua.ModelWaiterCall{
 		ModelWaiter: lua.ModelWaiterOf(task.Ref(), last, step),
-		Limits:      lua.ModelLimits{Cap: 1}, Times: modelTimes,
+		Limits:      limits(t, step.Model, 1), Times: modelTimes,
 	}
 	pause := func(paused bool) {
-		_, err := h.scripts.SetModelLimits(t.Context(), step.Model, call.Times, lua.OperatorLimits{Paused: paused})
+		_, err := h.scripts.SetModelLimits(t.Context(), step.Model, "", call.Times, lua.OperatorLimits{Paused: paused})
 		require.NoError(t, err)
 	}
 	begins := berth.Event{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -69,15 +70,23 @@ func (c limitChange) check(field string, least, greatest int) error {
 	return nil
 }
 
+type modelChange struct {
+	Cap    limitChange `json:"cap" required:"false" doc:"Maximum number of concurrent calls, 1 to 10000; null: as configured. A lower cap revokes nothing, and an automatic one becomes fixed"`
+	RPM    limitChange `json:"rpm" required:"false" doc:"Maximum number of calls per minute, 0 for no limit; null: as configured"`
+	TPM    limitChange `json:"tpm" required:"false" doc:"Maximum number of tokens per minute, 0 for no limit; null: as configured"`
+	Paused *bool       `json:"paused,omitempty" doc:"true: no call starts until a PATCH with false, which also ends a pause that the provider caused"`
+	Reason string      `json:"reason,omitempty" doc:"Reason of the pause: one line of at most 500 characters"`
+}
+
 type modelInput struct {
 	Name string `path:"name" doc:"Name of the model in the routing file"`
-	Body struct {
-		Cap    limitChange `json:"cap" required:"false" doc:"Maximum number of concurrent calls, 1 to 10000; null: as configured. A lower cap revokes nothing"`
-		RPM    limitChange `json:"rpm" required:"false" doc:"Maximum number of calls per minute, 0 for no limit; null: as configured"`
-		TPM    limitChange `json:"tpm" required:"false" doc:"Maximum number of tokens per minute, 0 for no limit; null: as configured"`
-		Paused *bool       `json:"paused,omitempty" doc:"true: no call starts until a PATCH with false, which also ends a pause that the provider caused"`
-		Reason string      `json:"reason,omitempty" doc:"Reason of the pause: one line of at most 500 characters"`
-	}
+	Body modelChange
+}
+
+type upstreamInput struct {
+	Name     string `path:"name" doc:"Name of the model in the routing file"`
+	Upstream string `path:"upstream" doc:"Name of the upstream; its provider, if the routing file gives it none"`
+	Body     modelChange
 }
 
 func (s *server) modelRoutes() {
@@ -85,7 +94,9 @@ func (s *server) modelRoutes() {
 	register(s, "GET /v1/queues", forOperator, s.listQueues, op("list-queues", "models", "List the queues with their slots and waiting calls"))
 	register(s, "PATCH /v1/models/{name}", forOperator, s.patchModel, op("patch-model", "models", "Change the limits of a model, pause or resume it",
 		"Fields that are absent keep their values. The change applies to the next call of any process, and running calls continue. "+
-			"It is kept in the database, and a Redis that lost its data gets it back."))
+			"It is kept in the database, and a Redis that lost its data gets it back. Limits of a model with several upstreams are set for each."))
+	register(s, "PATCH /v1/models/{name}/upstreams/{upstream}", forOperator, s.patchUpstream, op("patch-upstream", "models", "Change the limits of an upstream, pause or resume it",
+		"As for a model. While an upstream is paused, the others of the model take its calls."))
 }
 
 func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody, error) {
@@ -106,18 +117,9 @@ func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody
 	return out, nil
 }
 
-func configuredLimits(m llm.Model) client.ModelLimits {
-	return client.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}
-}
-
-// limitsOf returns the limits of a model that concern the time until a call begins.
-func (s *server) limitsOf(m llm.Model) lua.ModelLimits {
-	return lua.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM, Queues: s.catalog().QueueWeights(), Revision: s.Routing.Current().Revision}
-}
-
 // room reads the slots and waiting calls of a model.
 func (s *server) room(ctx context.Context, m llm.Model) (lua.Room, error) {
-	room, err := s.Scripts.ReadRoom(ctx, m.Name, s.limitsOf(m), usersRead)
+	room, err := s.Scripts.ReadRoom(ctx, m.Name, s.Routing.Current().Limits(m.Name, 0), usersRead)
 	return room, fromRedis(err)
 }
 
@@ -128,8 +130,8 @@ func (s *server) model(ctx context.Context, m llm.Model, routed map[llm.Use]bool
 		return nil, err
 	}
 	v := &client.Model{
-		Name: m.Name, Provider: strings.Join(m.Providers(), ", "), ModelLimits: client.ModelLimits{Cap: room.Cap, RPM: room.RPM, TPM: room.TPM},
-		Configured: configuredLimits(m), InUse: room.InUse, Waiting: room.Waiting, NextGrantMs: nextGrant(room),
+		Name: m.Name, Provider: strings.Join(m.Providers(), ", "), ModelLimits: sum(room.Upstreams),
+		Configured: client.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}, Upstreams: upstreams(m, room), InUse: room.InUse, Waiting: room.Waiting, NextGrantMs: nextGrant(room),
 		Queues: []client.ModelQueue{}, Users: waitingUsers(m.Name, room.Users, ""),
 	}
 	v.ModelPause = pauseOf(room)
@@ -144,17 +146,80 @@ func (s *server) model(ctx context.Context, m llm.Model, routed map[llm.Use]bool
 	return v, nil
 }
 
-func pauseOf(room lua.Room) client.ModelPause {
-	switch {
-	case room.Paused:
-		return client.ModelPause{Paused: true, PausedBy: "operator", Reason: room.Reason}
-	case !room.PausedUntil.IsZero():
-		return client.ModelPause{Paused: true, PausedBy: "provider", Reason: room.Cause, PausedUntil: room.PausedUntil}
+// sum returns the limits of the upstreams together. 0 requests or tokens per minute of one are no limit.
+func sum(upstreams []lua.UpstreamUse) (l client.ModelLimits) {
+	unlimited := client.ModelLimits{}
+	for _, u := range upstreams {
+		l.Cap, l.RPM, l.TPM = l.Cap+u.Cap, l.RPM+u.RPM, l.TPM+u.TPM
+		if u.RPM == 0 {
+			unlimited.RPM = 1
+		}
+		if u.TPM == 0 {
+			unlimited.TPM = 1
+		}
 	}
-	if room.Probing {
-		return client.ModelPause{Probing: true, Reason: room.Cause}
+	return client.ModelLimits{Cap: l.Cap, RPM: l.RPM * (1 - unlimited.RPM), TPM: l.TPM * (1 - unlimited.TPM)}
+}
+
+// upstreams returns the state of a model's upstreams.
+func upstreams(m llm.Model, room lua.Room) []client.Upstream {
+	out := []client.Upstream{}
+	for _, use := range room.Upstreams {
+		u, _ := m.Upstream(use.Name) // without configuration, if the routing file of another process has it
+		v := client.Upstream{
+			Name: use.Name, Provider: u.Provider, Rank: u.Rank, ModelLimits: client.ModelLimits{Cap: use.Cap, RPM: use.RPM, TPM: use.TPM},
+			Configured: client.ModelLimits{Cap: u.Cap, RPM: u.RPM, TPM: u.TPM}, Auto: use.Learned, InUse: use.InUse, ModelPause: pauseOfUpstream(use),
+		}
+		if use.Learned {
+			v.Min = u.Min
+		}
+		if !use.Paused {
+			v.NextGrantMs = ms(use.Stopped)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func pauseOfUpstream(u lua.UpstreamUse) client.ModelPause {
+	switch {
+	case u.Paused:
+		return client.ModelPause{Paused: true, PausedBy: "operator", Reason: u.Reason}
+	case !u.PausedUntil.IsZero():
+		return client.ModelPause{Paused: true, PausedBy: "provider", Reason: u.Cause, PausedUntil: u.PausedUntil}
+	case u.Probing:
+		return client.ModelPause{Probing: true, Reason: u.Cause}
 	}
 	return client.ModelPause{}
+}
+
+// pauseOf returns the pause of a model: by an operator, or that of its upstreams if none works. Of those it is the one that ends first.
+func pauseOf(room lua.Room) client.ModelPause {
+	if room.Paused {
+		return client.ModelPause{Paused: true, PausedBy: "operator", Reason: room.Reason}
+	}
+	var pauses []client.ModelPause
+	for _, u := range room.Upstreams {
+		pauses = append(pauses, pauseOfUpstream(u))
+	}
+	order := func(p client.ModelPause) int {
+		switch {
+		case !p.Paused && !p.Probing:
+			return 0
+		case p.Probing:
+			return 1
+		case !p.PausedUntil.IsZero():
+			return 2
+		default:
+			return 3
+		}
+	}
+	if len(pauses) == 0 {
+		return client.ModelPause{}
+	}
+	return slices.MinFunc(pauses, func(a, b client.ModelPause) int {
+		return cmp.Or(cmp.Compare(order(a), order(b)), a.PausedUntil.Compare(b.PausedUntil))
+	})
 }
 
 // routed returns what the templates of new tasks use.
@@ -234,7 +299,7 @@ func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody
 // addToQueue adds what a queue uses of one model.
 func addToQueue(to *client.Queue, model string, service client.ModelService, room lua.Room, q lua.QueueUse) {
 	v := client.QueueModel{
-		Name: model, Cap: room.Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room), ModelService: service,
+		Name: model, Cap: sum(room.Upstreams).Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room), ModelService: service,
 		NextGrantMs: nextGrant(room), EtaSeconds: eta(q.Wait),
 	}
 	to.InUse += q.InUse
@@ -245,11 +310,54 @@ func addToQueue(to *client.Queue, model string, service client.ModelService, roo
 
 // patchModel changes what operators set for a model.
 func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model, error) {
-	b := in.Body
-	m, ok := s.Routing.Of(in.Name).Model(in.Name)
+	m, err := s.modelNamed(in.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, limit := range []struct {
+		name string
+		limitChange
+	}{{"cap", in.Body.Cap}, {"rpm", in.Body.RPM}, {"tpm", in.Body.TPM}} {
+		if limit.present && len(m.Upstreams) > 1 {
+			return nil, berth.Invalid(limit.name, "model %s has %d upstreams, each with a limit of its own: change that of one of them", m.Name, len(m.Upstreams))
+		}
+	}
+	return s.changeLimits(ctx, m, in.Body, func(o *berth.ModelSettings, change func(*berth.LimitSettings)) { change(&o.LimitSettings) })
+}
+
+// patchUpstream changes what operators set for an upstream of a model.
+func (s *server) patchUpstream(ctx context.Context, in *upstreamInput) (*client.Model, error) {
+	m, err := s.modelNamed(in.Name)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := m.Upstream(in.Upstream); !ok {
+		return nil, berth.Errorf(berth.CodeNotFound, "model %s has no upstream %q in the routing file", m.Name, in.Upstream)
+	}
+	return s.changeLimits(ctx, m, in.Body, func(o *berth.ModelSettings, change func(*berth.LimitSettings)) {
+		all := maps.Clone(o.Upstreams)
+		if all == nil {
+			all = map[string]berth.LimitSettings{}
+		}
+		l := all[in.Upstream]
+		change(&l)
+		all[in.Upstream], o.Upstreams = l, all
+	})
+}
+
+func (s *server) modelNamed(name string) (llm.Model, error) {
+	m, ok := s.Routing.Of(name).Model(name)
+	if !ok {
+		return m, berth.Errorf(berth.CodeNotFound, "model %q not found in the routing file", name)
+	}
+	return m, nil
+}
+
+// changeLimits changes the settings that of selects.
+func (s *server) changeLimits(
+	ctx context.Context, m llm.Model, b modelChange, of func(o *berth.ModelSettings, change func(*berth.LimitSettings)),
+) (*client.Model, error) {
 	switch {
-	case !ok:
-		return nil, berth.Errorf(berth.CodeNotFound, "model %q not found in the routing file", in.Name)
 	case !b.Cap.present && !b.RPM.present && !b.TPM.present && b.Paused == nil && b.Reason == "":
 		return nil, berth.Invalid("body", "must have at least one of cap, rpm, tpm and paused")
 	case b.Reason != "" && (b.Paused == nil || !*b.Paused):
@@ -264,15 +372,17 @@ func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model,
 	by := callOf(ctx).user.UserID
 	now := time.UnixMilli(s.Clock().UnixMilli()).UTC() // as it is stored
 	settings, err := s.Ledger.ChangeModelSettings(ctx, m.Name, by, func(o berth.ModelSettings) berth.ModelSettings {
-		b.Cap.apply(&o.Cap)
-		b.RPM.apply(&o.RPM)
-		b.TPM.apply(&o.TPM)
-		if b.Paused != nil {
-			o.Paused, o.Reason = *b.Paused, b.Reason
-			if !o.Paused {
-				o.ResumedAt = later(now, o.ResumedAt.Add(time.Millisecond))
+		of(&o, func(l *berth.LimitSettings) {
+			b.Cap.apply(&l.Cap)
+			b.RPM.apply(&l.RPM)
+			b.TPM.apply(&l.TPM)
+			if b.Paused == nil {
+				return
 			}
-		}
+			if l.Paused, l.Reason = *b.Paused, b.Reason; !l.Paused {
+				l.ResumedAt = later(now, l.ResumedAt.Add(time.Millisecond))
+			}
+		})
 		return o
 	})
 	if err != nil {

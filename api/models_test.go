@@ -12,6 +12,7 @@ import (
 	"berth"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
+	"berth/internal/llm"
 	"berth/lua"
 )
 
@@ -27,11 +28,21 @@ var modelTimes = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 func (h *harness) callModel(model string, queue berth.Queue, user string, n int) lua.SlotReply {
 	h.t.Helper()
 	r, err := h.scripts.AcquireSlot(h.t.Context(), lua.SlotCall{
-		Model: model, Limits: lua.ModelLimits{Cap: 2}, Times: modelTimes,
+		Model: model, Limits: limits(h.t, model, 2), Times: modelTimes,
 		Lease: lua.Lease{Process: "p", Path: lua.Path{Queue: queue, UserID: user}, Rest: fmt.Sprint(n)}.ID(),
 	})
 	require.NoError(h.t, err)
 	return r
+}
+
+// limits returns the limits of a model in the routing file, with so many slots.
+func limits(t *testing.T, model string, slots int) lua.ModelLimits {
+	t.Helper()
+	c, err := llm.LoadCatalog("")
+	require.NoError(t, err)
+	l := c.Limits(model, 0)
+	l.Upstreams[0].Cap = slots
+	return l
 }
 
 // model returns what GET /v1/models has about a model.
@@ -95,7 +106,7 @@ func TestPatchModel_PausedAndResumed_CallsWaitMeanwhile(t *testing.T) {
 
 	pause := func() {
 		_, _, err := h.scripts.ReportCall(t.Context(), lua.CallReport{
-			Model: "deepseek-chat", Outcome: lua.CallLimited, RetryAfter: time.Minute, Reason: "rate limited",
+			Model: "deepseek-chat", Upstream: "deepseek", Outcome: lua.CallLimited, RetryAfter: time.Minute, Reason: "rate limited",
 		})
 		require.NoError(t, err)
 	}
@@ -215,7 +226,7 @@ func TestListQueues_CallsWait_CountedByQueueModelAndUser(t *testing.T) {
 		return all
 	}
 	require.Eventually(t, func() bool { // so that the clock advances between grants
-		_, _, err := h.scripts.ReleaseSlot(t.Context(), "deepseek-chat", lua.ModelLimits{Cap: 2}, modelTimes, holders()[0])
+		_, _, err := h.scripts.ReleaseSlot(t.Context(), "deepseek-chat", limits(t, "deepseek-chat", 2), modelTimes, holders()[0])
 		require.NoError(t, err)
 		_, known := h.model("deepseek-chat")["etaSeconds"]
 		return known

@@ -49,9 +49,24 @@ type Model struct {
 	ModelService
 	Tasks       int            `json:"tasks,omitempty" doc:"Open tasks that need a missing model, as counted within the last minute"`
 	NextGrantMs int64          `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
+	Upstreams   []Upstream     `json:"upstreams" doc:"What serves the model, in the order in which it is preferred. The limits of the model are their sums; it is paused where none works"`
 	EtaSeconds  *int           `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that a user without other calls submits now, in the queue in which it is longest; absent when unknown or paused by an operator"`
 	Queues      []ModelQueue   `json:"queues" doc:"The queues of the model, by falling weight"`
 	Users       []WaitingCalls `json:"users" doc:"The users with the most waiting calls, at most 20"`
+}
+
+// Upstream is the state of one server, or one key of it, that serves a model.
+type Upstream struct {
+	Name     string `json:"name"`
+	Provider string `json:"provider"`
+	Rank     int    `json:"rank" doc:"The lowest with a free slot is used first"`
+	ModelLimits
+	Configured ModelLimits `json:"configured" doc:"The limits of the routing file, which apply where operators have set none; of an automatic cap the maximum"`
+	Auto       bool        `json:"auto,omitempty" doc:"The cap is learned from the provider's answers"`
+	Min        int         `json:"min,omitempty" doc:"Minimum of an automatic cap"`
+	InUse      int         `json:"inUse"`
+	ModelPause
+	NextGrantMs int64 `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
 }
 
 // ModelQueue is what the calls of one queue use of a model.
@@ -112,4 +127,9 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 // reason. Those that are absent keep their values.
 func (c *Client) PatchModel(ctx context.Context, name string, change map[string]any) (Model, error) {
 	return fetch[Model](ctx, c, http.MethodPatch, "/v1/models/"+url.PathEscape(name), change)
+}
+
+// PatchUpstream changes the operator's settings of one upstream of a model, as PatchModel.
+func (c *Client) PatchUpstream(ctx context.Context, model, upstream string, change map[string]any) (Model, error) {
+	return fetch[Model](ctx, c, http.MethodPatch, "/v1/models/"+url.PathEscape(model)+"/upstreams/"+url.PathEscape(upstream), change)
 }

@@ -397,13 +397,13 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		wait := func(queue berth.Queue, user string) lua.Wait {
-			w, err := s.EstimateWait(t.Context(), lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: "new"}, Queue: queue, Model: "m"}, lua.ModelLimits{Queues: sixQueues, Cap: 1})
+			w, err := s.EstimateWait(t.Context(), lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: "new"}, Queue: queue, Model: "m"}, limitsOf(1, 0))
 			require.NoError(t, err)
 			return w
 		}
 		unknown := -time.Millisecond
 		require.Equal(t, lua.Wait{}, wait(paidStream, "a"), "no process has used the model")
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
+		h := &hall{t: t, s: s, limits: limitsOf(1, 0)}
 		held := h.arrive("m", paidStream, "big", 1)
 		h.release("m", held...)
 		require.Equal(t, lua.Wait{}, wait(paidStream, "a"), "a slot is free")
@@ -435,7 +435,7 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 		// A higher cap applies to the estimate before any call was served with it, and so does its end. The time of a pause is not part
 		// of the pace.
 		limits := func(l lua.OperatorLimits) {
-			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, l)
+			_, err := s.SetModelLimits(t.Context(), "m", "", slotTimes, l)
 			require.NoError(t, err)
 		}
 		limits(lua.OperatorLimits{Cap: new(4)}) // three slots are free
@@ -448,7 +448,7 @@ func TestEstimateWait_ModelBusy_PositionByFairOrder(t *testing.T) {
 		last := wait(paidStream, "big")
 		redisHash := s.Keys().ModelState("m")
 		require.NoError(t, s.Redis().HSet(t.Context(), redisHash, "granted", redisNow(t, t.Context(), s)-600_000).Err())
-		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until", redisNow(t, t.Context(), s)-1000).Err())
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until:only", redisNow(t, t.Context(), s)-1000).Err())
 		h.next("m", h.holders("m")[0])
 		require.Less(t, wait(paidStream, "big").Time, last.Time, "ten minutes of pause before the call")
 

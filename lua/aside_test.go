@@ -30,7 +30,7 @@ func newAside(t *testing.T, elsewhere, called bool) *aside {
 	o := newOwnTime(t)
 	o.now = time.Unix(2_000_000_000, 0)
 	o.flush(t)
-	a := &aside{lobby: newLobby(t, o.s, lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 1}), o: o}
+	a := &aside{lobby: newLobby(t, o.s, limitsOf(5, 1)), o: o}
 	_, err := o.s.MarkNew(t.Context())
 	require.NoError(t, err)
 	if elsewhere {
@@ -39,7 +39,7 @@ func newAside(t *testing.T, elsewhere, called bool) *aside {
 		require.NoError(t, err)
 		require.Equal(t, lua.SlotGranted, r.Code)
 	}
-	_, err = o.s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Paused: true})
+	_, err = o.s.SetModelLimits(t.Context(), "m", "", slotTimes, lua.OperatorLimits{Paused: true})
 	require.NoError(t, err)
 	a.expected = a.enterAll(paidStream, "u", 4)
 	if elsewhere {
@@ -122,9 +122,9 @@ func TestModelWaiters_UserNoLongerAtLimit_NextPromoted(t *testing.T) {
 func TestRoom_CallsCancelledInPause_OthersServedAfterResumption(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5})
+		l := newLobby(t, s, limitsOf(5, 5))
 		set := func(paused bool) {
-			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Paused: paused})
+			_, err := s.SetModelLimits(t.Context(), "m", "", slotTimes, lua.OperatorLimits{Paused: paused})
 			require.NoError(t, err)
 		}
 		set(true)
@@ -153,12 +153,12 @@ func TestModelWaiters_CallsOfUsersAtLimitAhead_OthersPromoted(t *testing.T) {
 	o.flush(t)
 	_, err := o.s.MarkNew(t.Context())
 	require.NoError(t, err)
-	l := newLobby(t, o.s, lua.ModelLimits{Queues: sixQueues, UserCap: 1})
+	l := newLobby(t, o.s, limitsOf(0, 1))
 	for i := range 20 {
 		user := "u" + strconv.Itoa(i)
-		l.limits.Cap = 20
+		l.limits.Upstreams = lua.OneUpstream(20).Upstreams
 		l.arrive("n", paidStream, user, 1) // the only slot of the user
-		l.limits.Cap = 2
+		l.limits.Upstreams = lua.OneUpstream(2).Upstreams
 		for _, e := range l.enterAll(paidStream, user, 1) {
 			_, code := l.begin(e)
 			require.Equal(t, lua.SlotWaiting, code)
@@ -177,7 +177,7 @@ func TestSweepModels_ManyUsersAtLimit_CommandsStayTheSame(t *testing.T) {
 	s := lua.New(server.Client(), lua.Keys{})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 10_000})
+	l := newLobby(t, s, limitsOf(10_000, 0))
 	users := 0
 	commands := func(n int) int64 {
 		for ; users < n; users++ {

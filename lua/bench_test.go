@@ -63,7 +63,7 @@ func BenchmarkSlots_Waiters(b *testing.B) {
 			s := lua.New(server.Client(), lua.Keys{})
 			_, err := s.MarkNew(b.Context())
 			require.NoError(b, err)
-			limits := lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5}
+			limits := limitsOf(5, 5)
 			held := []string{}
 			for i := range 5 {
 				held = append(held, lease("q_paid_batch", fmt.Sprintf("user%d", i), i))

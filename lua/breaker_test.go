@@ -15,7 +15,7 @@ import (
 // endPause moves the end of a model's pause into the past.
 func endPause(t *testing.T, s *lua.Scripts, model string) {
 	t.Helper()
-	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits(model), "until", strconv.FormatInt(redisMs(t, s)-1, 10)).Err())
+	require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits(model), "until:only", strconv.FormatInt(redisMs(t, s)-1, 10)).Err())
 }
 
 type reporter struct {
@@ -32,7 +32,7 @@ func (r reporter) report(outcome lua.CallOutcome, after time.Duration) (code str
 func (r reporter) reportOf(task string, outcome lua.CallOutcome, after time.Duration) (code string, left time.Duration) {
 	r.t.Helper()
 	code, left, err := r.s.ReportCall(r.t.Context(), lua.CallReport{
-		Model: "m", Task: task, Outcome: outcome, RetryAfter: after, Reason: string(outcome) + " reason",
+		Model: "m", Upstream: "only", Task: task, Outcome: outcome, RetryAfter: after, Reason: string(outcome) + " reason",
 	})
 	require.NoError(r.t, err)
 	return code, left
@@ -73,15 +73,15 @@ func TestReportCall_Outcomes_PauseTheModel(t *testing.T) { // B2, T21
 		code, left := r.report(lua.CallFailed, 0)
 		require.Equal(t, lua.BreakerOpened, code)
 		within(t, lua.BreakerPause, left)
-		require.Equal(t, "failed reason", r.limits()["cause"])
-		require.Equal(t, "1", r.limits()["probe"])
+		require.Equal(t, "failed reason", r.limits()["cause:only"])
+		require.Equal(t, "1", r.limits()["probe:only"])
 
 		// The outcomes of calls that began before the pause change nothing.
 		for _, outcome := range []lua.CallOutcome{lua.CallFailed, lua.CallOK} {
 			code, left = r.report(outcome, 0)
 			require.Equal(t, lua.CallCounted, code)
 			within(t, lua.BreakerPause, left)
-			require.Equal(t, "1", r.limits()["probe"])
+			require.Equal(t, "1", r.limits()["probe:only"])
 		}
 
 		// Each probe that fails doubles the pause, up to its maximum.
@@ -100,7 +100,7 @@ func TestReportCall_Outcomes_PauseTheModel(t *testing.T) { // B2, T21
 		code, left = r.report(lua.CallOK, 0)
 		require.Equal(t, lua.BreakerClosed, code)
 		require.Zero(t, left)
-		require.NotContains(t, r.limits(), "probe")
+		require.NotContains(t, r.limits(), "probe:only")
 		r.fails(lua.BreakerFailures - 1)
 		code, left = r.report(lua.CallFailed, 0)
 		require.Equal(t, lua.BreakerOpened, code)
@@ -156,7 +156,7 @@ func TestReportCall_ProbeBegins_OthersAreServed(t *testing.T) { // B2
 		endPause(t, s, "m")
 		code, _ = r.report(lua.CallBegun, 0)
 		require.Equal(t, lua.BreakerClosed, code)
-		require.NotContains(t, r.limits(), "probe")
+		require.NotContains(t, r.limits(), "probe:only")
 		code, left = r.report(lua.CallFailed, 0)
 		require.Equal(t, lua.BreakerOpened, code)
 		within(t, 2*lua.BreakerPause, left)
@@ -178,8 +178,8 @@ func TestReportCall_RetryAfter_PausesWithoutProbe(t *testing.T) { // T21
 			require.Equal(t, lua.CallPaused, code)
 			within(t, 3*time.Second, left)
 		}
-		require.NotContains(t, r.limits(), "probe", "the provider works")
-		require.Equal(t, "limited reason", r.limits()["cause"])
+		require.NotContains(t, r.limits(), "probe:only", "the provider works")
+		require.Equal(t, "limited reason", r.limits()["cause:only"])
 		code, left := r.report(lua.CallLimited, 24*time.Hour)
 		require.Equal(t, lua.CallPaused, code)
 		within(t, lua.MaxPause, left)
@@ -204,7 +204,7 @@ func TestReportCall_ModelResumed_FailuresCountAnew(t *testing.T) {
 			code, left := r.report(lua.CallFailed, 0)
 			require.Equal(t, lua.BreakerOpened, code)
 			within(t, lua.BreakerPause, left)
-			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{Resumed: resumed + 1})
+			_, err := s.SetModelLimits(t.Context(), "m", "", slotTimes, lua.OperatorLimits{Resumed: resumed + 1})
 			require.NoError(t, err)
 		}
 	})
@@ -224,7 +224,7 @@ func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		r := reporter{t, s}
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 3}}
+		h := &hall{t: t, s: s, limits: limitsOf(3, 0)}
 		acquire := func(lease string) lua.SlotReply { return h.acquire("m", lease) }
 		release := func(lease string) { h.release("m", lease) }
 		first, second, third := lease(paidStream, "u", 1), lease(paidStream, "u", 2), lease(paidStream, "u", 3)
@@ -244,8 +244,8 @@ func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
 
 		room, err := s.ReadRoom(t.Context(), "m", h.limits, 0)
 		require.NoError(t, err)
-		require.True(t, room.Probing)
-		require.NotEmpty(t, room.Cause, "why it is probed")
+		require.True(t, room.Upstreams[0].Probing)
+		require.NotEmpty(t, room.Upstreams[0].Cause, "why it is probed")
 
 		// A probe that leaves without an outcome is followed by another.
 		release(first)
@@ -257,10 +257,10 @@ func TestSlots_ModelPaused_OneProbeThenAll(t *testing.T) { // B2, T4, T21
 		require.Equal(t, lua.BreakerClosed, code)
 		release(second)
 		require.Equal(t, lua.SlotHeld, acquire(third).Code)
-		require.Equal(t, lua.SlotHeld, acquire(first).Code)
+		require.Eventually(t, func() bool { return acquire(first).Code == lua.SlotHeld }, time.Minute, time.Millisecond, "slots double after a pause")
 		room, err = s.ReadRoom(t.Context(), "m", h.limits, 0)
 		require.NoError(t, err)
-		require.False(t, room.Probing)
+		require.False(t, room.Upstreams[0].Probing)
 	})
 }
 

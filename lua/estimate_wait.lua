@@ -4,7 +4,7 @@
 -- ARGV[1] prefix of the keys
 -- ARGV[2] model
 -- ARGV[3] waiter of the task, see include model_waiters; it need not exist
--- ARGV[4] limits of the model that apply if no process has used it, see limits_of in include room
+-- ARGV[4] limits of the model that apply if no process has used it, see limits_of in include upstream
 --
 -- Returns {code, position, wait, paused}:
 --   OK  position: calls that are served before; wait: ms until the call gets a slot, -1 when it is not known; paused: 1 when none is

@@ -165,7 +165,7 @@ func TestConfirmNodeSlot_FirstCallAfterFailback_RestoresSlot(t *testing.T) {
 // freeAll releases what the tests took.
 func freeAll(t *testing.T, s *lua.Scripts) {
 	t.Helper()
-	_, _, err := s.ReleaseSlot(t.Context(), "m", lua.ModelLimits{Cap: 1}, slotTimes, full("p/before"))
+	_, _, err := s.ReleaseSlot(t.Context(), "m", lua.OneUpstream(1), slotTimes, full("p/before"))
 	require.NoError(t, err)
 	release(t, s, berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "before"})
 	release(t, s, berth.Assignment{NodeRef: berth.NodeRef{NodeID: "n1"}, LeaseID: "before-j0:1"})
@@ -192,7 +192,7 @@ func TestGuard_InfoNotPermitted_NothingIsGranted(t *testing.T) {
 	_, err := s.ReadServer(t.Context())
 	require.ErrorContains(t, err, "INFO is not permitted")
 	_, err = s.AcquireSlot(t.Context(), lua.SlotCall{
-		Model: "m", Limits: lua.ModelLimits{Cap: 1}, Lease: full("p/a"), Times: slotTimes,
+		Model: "m", Limits: lua.OneUpstream(1), Lease: full("p/a"), Times: slotTimes,
 	})
 	require.ErrorContains(t, err, "INFO is not permitted")
 	_, err = s.Assign(t.Context(), "a", lua.Choice{PoolID: pair})

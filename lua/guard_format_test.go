@@ -24,7 +24,7 @@ func TestGuardFormat_Unknown_IsRefused(t *testing.T) {
 				"start and health": func(ctx context.Context) error { _, err := s.ReadServer(ctx); return err },
 				"guard":            func(ctx context.Context) error { _, err := s.CheckGuard(ctx); return err },
 				"slot": func(ctx context.Context) error {
-					_, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Lease: full("p/a"), Times: slotTimes})
+					_, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: lua.OneUpstream(1), Lease: full("p/a"), Times: slotTimes})
 					return err
 				},
 				"node": func(ctx context.Context) error {

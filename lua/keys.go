@@ -49,6 +49,11 @@ func (k Keys) prefix() string { return k.name("") }
 // ModelHolders is the sorted set of leases on a model's slots, scored by expiry.
 func (k Keys) ModelHolders(model string) string { return k.name("model", model, "holders") }
 
+// UpstreamHolders is the sorted set of leases on the slots of one upstream of a model, scored by expiry.
+func (k Keys) UpstreamHolders(model, upstream string) string {
+	return k.ModelHolders(model) + ":" + upstream
+}
+
 // ModelWaiting is the sorted set of leases that wait for the model, scored by expiry: one that is not renewed leaves the room.
 func (k Keys) ModelWaiting(model string) string { return k.name("model", model, "waiting") }
 
@@ -74,8 +79,10 @@ func (k Keys) ModelState(model string) string { return k.name("model", model, "s
 // ModelLimits is the hash of a model's limits and pauses.
 func (k Keys) ModelLimits(model string) string { return k.name("model", model, "limits") }
 
-// ModelBreaker is the hash of a model's consecutive failures, and of how often they have paused it since it last worked.
-func (k Keys) ModelBreaker(model string) string { return k.name("model", model, "breaker") }
+// ModelBreaker is the hash of an upstream's consecutive failures, and of how often they have paused it since it last worked.
+func (k Keys) ModelBreaker(model, upstream string) string {
+	return k.name("model", model, "breaker", upstream)
+}
 
 // QueueAdmissions is the sorted set of the tasks that are admitted to a queue, scored by expiry.
 func (k Keys) QueueAdmissions(queue berth.Queue) string {

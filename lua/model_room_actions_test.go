@@ -85,21 +85,27 @@ func (m *modelRoom) actions() map[string]func(*rapid.T) {
 		"sweep": func(*rapid.T) { m.logf("%s sweeps", m.act().id); m.sweep() },
 		"pause": func(*rapid.T) {
 			m.act()
-			model := m.model()
-			l := m.set[model]
+			of := m.upstream()
+			if flip("the model") {
+				of[1] = ""
+			}
+			l := m.set[of]
 			l.Paused = !l.Paused
-			m.logf("%s paused: %t", model, l.Paused)
-			m.setLimits(model, l)
+			m.logf("%s paused: %t", of, l.Paused)
+			m.setLimits(of, l)
 		},
 		"cap": func(*rapid.T) {
 			m.act()
-			model := m.model()
-			l := m.set[model]
+			of := m.upstream()
+			if len(m.limits[of[0]].Upstreams) == 1 && flip("the model") {
+				of[1] = ""
+			}
+			l := m.set[of]
 			if l.Cap = nil; flip("set") {
 				l.Cap = new(rapid.IntRange(0, 4).Draw(m.t, "cap"))
 			}
-			m.logf("cap of %s is set", model)
-			m.setLimits(model, l)
+			m.logf("cap of %s is set", of)
+			m.setLimits(of, l)
 		},
 		"configure": func(*rapid.T) { // processes restart with it
 			m.act()
@@ -110,8 +116,9 @@ func (m *modelRoom) actions() map[string]func(*rapid.T) {
 			}
 		},
 		"report": func(*rapid.T) {
-			r := lua.CallReport{Model: m.model(), Outcome: rapid.SampledFrom([]lua.CallOutcome{lua.CallLimited, lua.CallFailed, lua.CallOK}).Draw(m.t, "outcome")}
-			m.logf("calls of %s: %s", r.Model, r.Outcome)
+			of, outcomes := m.upstream(), []lua.CallOutcome{lua.CallLimited, lua.CallFailed, lua.CallOK, lua.CallBroken}
+			r := lua.CallReport{Model: of[0], Upstream: of[1], Outcome: rapid.SampledFrom(outcomes).Draw(m.t, "outcome"), Took: time.Second}
+			m.logf("calls of %s: %s", of, r.Outcome)
 			for i := range lua.BreakerFailures {
 				r.Task, r.RetryAfter = strconv.Itoa(i), time.Second
 				_, _, err := m.s.ReportCall(context.Background(), r)

@@ -12,23 +12,36 @@ import (
 	"berth/lua"
 )
 
-// holders reads which leases hold a slot of each model.
-func (m *modelRoom) holders() map[string][]string {
-	cmds := map[string]*redis.StringSliceCmd{}
+// holders reads which leases hold a slot of each model, and of each upstream.
+func (m *modelRoom) holders() (held map[string][]string, by map[[2]string][]string) {
+	cmds := map[[2]string]*redis.StringSliceCmd{}
 	_, err := m.s.Redis().Pipelined(context.Background(), func(p redis.Pipeliner) error {
+		live := &redis.ZRangeBy{Min: "(" + strconv.FormatInt(m.now.UnixMilli(), 10), Max: "+inf"}
 		for _, model := range roomModels {
-			cmds[model] = p.ZRangeByScore(context.Background(), m.s.Keys().ModelHolders(model), &redis.ZRangeBy{
-				Min: "(" + strconv.FormatInt(m.now.UnixMilli(), 10), Max: "+inf",
-			})
+			cmds[[2]string{model, ""}] = p.ZRangeByScore(context.Background(), m.s.Keys().ModelHolders(model), live)
+			for _, u := range m.limits[model].Upstreams {
+				cmds[[2]string{model, u.Name}] = p.ZRangeByScore(context.Background(), m.s.Keys().UpstreamHolders(model, u.Name), live)
+			}
 		}
 		return nil
 	})
 	m.ok(err)
-	held := map[string][]string{}
-	for model, cmd := range cmds {
-		held[model] = cmd.Val()
+	held, by = map[string][]string{}, map[[2]string][]string{}
+	n := map[string]int{}
+	for of, cmd := range cmds {
+		if of[1] == "" {
+			held[of[0]] = cmd.Val()
+		} else {
+			by[of] = cmd.Val()
+			n[of[0]] += len(cmd.Val())
+		}
 	}
-	return held
+	for model, leases := range held {
+		if len(leases) != n[model] {
+			m.failf("%s has %d slots in use, its upstreams %d: %v %v", model, len(leases), n[model], leases, by)
+		}
+	}
+	return held, by
 }
 
 func (m *modelRoom) room(model string) lua.Room {
@@ -37,64 +50,113 @@ func (m *modelRoom) room(model string) lua.Room {
 	return room
 }
 
-// used counts the slots of a user, and those of the provider.
-func (m *modelRoom) used(held map[string][]string) (users map[string]int, provider int) {
+// used counts the slots of users, and those of the provider.
+func (m *modelRoom) used() (users map[string]int, provider int) {
 	users = map[string]int{}
-	for model, leases := range held {
+	for _, leases := range m.held {
 		for _, l := range leases {
 			users[userOf(l)]++
 		}
-		if m.limits[model].Provider != "" {
-			provider += len(leases)
+	}
+	for model, limits := range m.limits {
+		for _, u := range limits.Upstreams {
+			if u.ProviderCap > 0 {
+				provider += len(m.by[[2]string{model, u.Name}])
+			}
 		}
 	}
 	return users, provider
 }
 
+// capOf returns how many slots an upstream may have in use.
+func capOf(u lua.UpstreamUse) int {
+	if u.Probing {
+		return min(u.Cap, 1)
+	}
+	return u.Cap
+}
+
 // checkCaps verifies that the last action has granted nothing beyond a limit. Lower limits than before revoke nothing, and holders restore
 // their slots after a loss.
 func (m *modelRoom) checkCaps() {
-	held := m.holders()
-	users, provider := m.used(held)
-	for model, leases := range held {
-		limits := m.limits[model]
-		for _, l := range leases {
-			if m.holding[l] || slices.Contains(m.held[model], l) {
-				continue
-			}
-			user := userOf(l)
-			if room := m.room(model); len(leases) > room.Cap {
-				m.failf("%s was granted: %s has %d of %d slots", l, model, len(leases), room.Cap)
-			}
-			if limits.UserCap > 0 && users[user] > limits.UserCap {
-				m.failf("%s was granted: its user has %d of %d slots", l, users[user], limits.UserCap)
-			}
-			if team := users["a"] + users["b"]; user != "c" && m.team > 0 && team > m.team {
-				m.failf("%s was granted: its team has %d of %d slots", l, team, m.team)
-			}
-			if limits.ProviderCap > 0 && provider > limits.ProviderCap {
-				m.failf("%s was granted: its provider has %d of %d slots", l, provider, limits.ProviderCap)
+	before := m.held
+	m.held, m.by = m.holders()
+	users, provider := m.used()
+	for model, limits := range m.limits {
+		room := m.room(model)
+		for i, u := range limits.Upstreams {
+			leases := m.by[[2]string{model, u.Name}]
+			for _, l := range leases {
+				if m.holding[l] || slices.Contains(before[model], l) {
+					continue
+				}
+				user := userOf(l)
+				if slots := capOf(room.Upstreams[i]); len(leases) > slots {
+					m.failf("%s was granted: %s of %s has %d of %d slots", l, u.Name, model, len(leases), slots)
+				}
+				if limits.UserCap > 0 && users[user] > limits.UserCap {
+					m.failf("%s was granted: its user has %d of %d slots", l, users[user], limits.UserCap)
+				}
+				if team := users["a"] + users["b"]; user != "c" && m.team > 0 && team > m.team {
+					m.failf("%s was granted: its team has %d of %d slots", l, team, m.team)
+				}
+				if u.ProviderCap > 0 && provider > u.ProviderCap {
+					m.failf("%s was granted: its provider has %d of %d slots", l, provider, u.ProviderCap)
+				}
 			}
 		}
 	}
-	m.held, m.holding = held, map[string]bool{}
+	m.holding = map[string]bool{}
 	for _, w := range m.in(holds) {
 		m.holding[w.lease] = true
 	}
 }
 
+// canCall reports whether an upstream could take a call with these needs now.
+func (m *modelRoom) canCall(room lua.Room, model string, n lua.Needs, provider int) bool {
+	all := m.limits[model].Upstreams
+	pick := func(from []int, keep func(i int) bool) (kept []int) {
+		for _, i := range from {
+			if keep(i) {
+				kept = append(kept, i)
+			}
+		}
+		return kept
+	}
+	usable := pick([]int{0, 1, 2}[:len(all)], func(i int) bool { return all[i].Context == 0 || n.Tokens <= all[i].Context })
+	if usable == nil {
+		usable = []int{0, 1, 2}[:len(all)]
+	}
+	others := pick(usable, func(i int) bool { return !slices.Contains(n.Excluded, all[i].Name) })
+	if slices.ContainsFunc(others, func(i int) bool { return !room.Upstreams[i].Paused && room.Upstreams[i].PausedUntil.IsZero() }) {
+		usable = others
+	}
+	return slices.ContainsFunc(usable, func(i int) bool {
+		u := room.Upstreams[i]
+		return !u.Paused && u.Stopped == 0 && len(m.by[[2]string{model, u.Name}]) < capOf(u) && (all[i].ProviderCap == 0 || provider < all[i].ProviderCap)
+	})
+}
+
 // idle returns for each model that could grant a slot a task that waits for it and whose user is below the limit.
 func (m *modelRoom) idle() map[string]*work {
 	found := map[string]*work{}
-	users, provider := m.used(m.held)
+	users, provider := m.used()
 	for _, model := range roomModels {
 		room, limits := m.room(model), m.limits[model]
-		if room.Paused || room.Stopped > 0 || len(m.held[model]) >= room.Cap || limits.ProviderCap > 0 && provider >= limits.ProviderCap {
+		if room.Paused {
 			continue
 		}
+		waiting := map[string]int{} // calls of each flow, of which a limited number is looked at
+		// A call in the room that waits for one of the upstreams keeps tasks of its user and team in their workflows.
+		picky := slices.ContainsFunc(m.in(calls), func(w *work) bool { return w.Model == model && (w.needs.Tokens > 0 || w.needs.Excluded != nil) })
 		for _, w := range m.in(waits, promoted, calls) {
+			if w.Model != model || w.step != calls && picky {
+				continue
+			}
 			full := w.Task.UserID != "c" && m.team > 0 && users["a"]+users["b"] >= m.team
-			if w.Model == model && !full && (limits.UserCap == 0 || users[w.Task.UserID] < limits.UserCap) {
+			flow := w.Task.UserID + string(w.Queue)
+			waiting[flow]++
+			if !full && (limits.UserCap == 0 || users[w.Task.UserID] < limits.UserCap) && m.canCall(room, model, w.needs, provider) && waiting[flow] < 16 {
 				found[model] = w
 			}
 		}
@@ -130,10 +192,15 @@ func (m *modelRoom) drain() {
 	m.current = m.callers[0]
 	for _, model := range roomModels {
 		if rapid.Bool().Draw(m.t, "resumed") {
-			l := m.set[model]
-			l.Paused, l.Cap = false, nil
+			for _, of := range m.settings() {
+				if l := m.set[of]; of[0] == model {
+					l.Paused, l.Cap = false, nil
+					m.setLimits(of, l)
+				}
+			}
+			l := m.set[[2]string{model, ""}]
 			l.Resumed++
-			m.setLimits(model, l)
+			m.setLimits([2]string{model, ""}, l)
 		}
 	}
 	for range 13 { // until the calls that did not come are no longer expected, and a grace has ended

@@ -33,8 +33,10 @@ type work struct {
 	step     step
 	created  int64
 	deadline time.Time
+	needs    lua.Needs
 	by       *caller
 	lease    string // of the call
+	upstream string // whose slot it has
 	ticket   string
 	until    time.Time // of the slot
 	attempts int64
@@ -48,7 +50,7 @@ type caller struct {
 }
 
 var (
-	roomModels = []string{"m0", "m1", "m2"} // the first two share a provider
+	roomModels = []string{"m0", "m1", "m2"} // the first upstreams of the first two share a provider; m2 has three upstreams, m0 one
 	roomUsers  = []string{"a", "b", "c"}
 	roomQueues = []berth.Queue{paidStream, freeBatch}
 	roomGroups = map[string]lua.Group{"a": {Team: "t"}, "b": {Team: "t", App: "x", EndUser: "e"}}
@@ -59,23 +61,24 @@ type modelRoom struct {
 	*ownTime
 	t       *rapid.T
 	limits  map[string]lua.ModelLimits
-	set     map[string]lua.OperatorLimits
+	set     map[[2]string]lua.OperatorLimits // of model and upstream
 	works   []*work
 	callers []*caller
 	number  int
 	// Whether users and the provider have limits does not change: slots that were granted without a limit are not counted before their
 	// renewal.
 	users, provider bool
-	team            int                 // its limit of slots
-	current         *caller             // whose call it is
-	held            map[string][]string // by model, at the last check
-	holding         map[string]bool     // the leases of calls that had slots then
+	team            int                    // its limit of slots
+	current         *caller                // whose call it is
+	held            map[string][]string    // by model, at the last check
+	by              map[[2]string][]string // by model and upstream
+	holding         map[string]bool        // the leases of calls that had slots then
 	wrong           string
 	log             []string
 }
 
 func newModelRoom(t *rapid.T, o *ownTime) *modelRoom {
-	m := &modelRoom{ownTime: o, t: t, limits: map[string]lua.ModelLimits{}, set: map[string]lua.OperatorLimits{}}
+	m := &modelRoom{ownTime: o, t: t, limits: map[string]lua.ModelLimits{}, set: map[[2]string]lua.OperatorLimits{}}
 	o.now = time.Unix(2_000_000_000, 0)
 	m.flush(t)
 	m.team = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "slots of the team")
@@ -154,16 +157,24 @@ func (m *modelRoom) configure() {
 	user := rapid.IntRange(1, 3).Draw(m.t, "slots of a user")
 	provider := rapid.IntRange(1, 3).Draw(m.t, "slots of the provider")
 	for i, name := range roomModels {
-		l := lua.ModelLimits{Queues: sixQueues, Cap: rapid.IntRange(0, 3).Draw(m.t, "cap"), RPM: rapid.SampledFrom([]int{0, 0, 0, 60}).Draw(m.t, "requests per minute")}
+		l := lua.ModelLimits{Queues: sixQueues, Revision: int64(m.number)}
 		if m.users {
 			l.UserCap = user
 		}
-		if i < 2 {
-			l.Provider = "p"
+		for j := range i + 1 {
+			u := lua.UpstreamLimits{
+				Name: "u" + strconv.Itoa(j), Rank: rapid.IntRange(1, 2).Draw(m.t, "rank"), Cap: rapid.IntRange(0, 3).Draw(m.t, "cap"),
+				RPM: rapid.SampledFrom([]int{0, 0, 0, 60}).Draw(m.t, "requests per minute"), Context: rapid.SampledFrom([]int{0, 0, 1000}).Draw(m.t, "context"),
+			}
+			if rapid.IntRange(0, 3).Draw(m.t, "automatic") == 0 {
+				u.Auto, u.Min, u.Cap = true, 1, u.Cap+1
+			}
+			if i < 2 && j == 0 && m.provider {
+				u.Provider, u.ProviderCap = "p", provider
+			}
+			l.Upstreams = append(l.Upstreams, u)
 		}
-		if i < 2 && m.provider {
-			l.ProviderCap = provider
-		}
+		slices.SortStableFunc(l.Upstreams, func(a, b lua.UpstreamLimits) int { return a.Rank - b.Rank })
 		m.limits[name] = l
 	}
 	m.logf("configured: %v", m.limits)
@@ -178,11 +189,16 @@ func (m *modelRoom) enter() {
 	m.act()
 	model, user, queue := m.model(), rapid.SampledFrom(roomUsers).Draw(m.t, "user"), rapid.SampledFrom(roomQueues).Draw(m.t, "queue")
 	left := rapid.SampledFrom([]time.Duration{time.Hour, time.Hour, 3 * time.Second}).Draw(m.t, "left")
+	needs := lua.Needs{
+		Tokens:       rapid.SampledFrom([]int{0, 0, 500, 5000}).Draw(m.t, "tokens"),
+		Conversation: rapid.SampledFrom([]string{"", "one", "another"}).Draw(m.t, "conversation"),
+		Excluded:     rapid.SampledFrom([][]string{nil, nil, {"u0"}, {"u1"}, {"u0", "u1", "u2"}}).Draw(m.t, "excluded"),
+	}
 	for range rapid.IntRange(1, 6).Draw(m.t, "tasks") {
 		m.number++
 		w := &work{
 			ModelWaiter: lua.ModelWaiter{Task: berth.TaskRef{UserID: user, TaskID: strconv.Itoa(m.number)}, Step: 1, Queue: queue, Model: model, Group: roomGroups[user]},
-			created:     m.now.UnixMicro() + int64(m.number), deadline: m.now.Add(left),
+			created:     m.now.UnixMicro() + int64(m.number), deadline: m.now.Add(left), needs: needs,
 		}
 		m.works = append(m.works, w)
 		m.enterOne(w, 0)
@@ -231,7 +247,7 @@ func (m *modelRoom) deliver(c *caller, fails bool) {
 func (m *modelRoom) call(w *work) {
 	w.by, w.ticket = m.current, ""
 	w.attempts++
-	w.lease = lua.Lease{Process: w.by.id, Path: lua.Path{Queue: w.Queue, UserID: w.Task.UserID, Group: w.Group}, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
+	w.lease = lua.Lease{Process: w.by.id, Path: lua.Path{Queue: w.Queue, UserID: w.Task.UserID, Group: w.Group}, Needs: w.needs, Rest: fmt.Sprintf("%s#%d", w.CallID(w.attempts), m.number)}.ID()
 	w.step = calls
 	m.acquire(w)
 }
@@ -247,7 +263,10 @@ func (m *modelRoom) acquire(w *work) {
 
 func (m *modelRoom) replied(w *work, r lua.SlotReply) {
 	if w.ticket = r.Ticket; r.Code != lua.SlotWaiting {
-		w.step, w.until = holds, m.now.Add(lua.ModelLease)
+		w.step, w.upstream, w.until = holds, r.Upstream, m.now.Add(lua.ModelLease)
+		if r.Upstream == "" {
+			m.failf("%s has a slot of no upstream", w.lease)
+		}
 	}
 }
 
@@ -271,7 +290,7 @@ func (m *modelRoom) renew(c *caller) {
 			if !m.now.Before(w.until) {
 				w.step = promoted // the process was stopped for too long
 			} else if w.Model == model {
-				l.Holders, all = append(l.Holders, w.lease), append(all, w)
+				l.Holders, all = append(l.Holders, lua.HeldLease{Lease: w.lease, Upstream: w.upstream}), append(all, w)
 			}
 		}
 		for _, w := range m.of(c, calls) {
@@ -339,10 +358,22 @@ func (m *modelRoom) pass(d time.Duration) {
 	}
 }
 
-func (m *modelRoom) setLimits(model string, l lua.OperatorLimits) {
-	m.set[model] = l
-	_, err := m.s.SetModelLimits(context.Background(), model, m.times(), l)
+// setLimits sets the limits of a model, or of one of its upstreams.
+func (m *modelRoom) setLimits(of [2]string, l lua.OperatorLimits) {
+	m.set[of] = l
+	_, err := m.s.SetModelLimits(context.Background(), of[0], of[1], m.times(), l)
 	m.ok(err)
+}
+
+// settings returns which models and upstreams have limits that were set, in order.
+func (m *modelRoom) settings() [][2]string {
+	return slices.SortedFunc(maps.Keys(m.set), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
+}
+
+// upstream returns a model and one of its upstreams.
+func (m *modelRoom) upstream() [2]string {
+	model := m.model()
+	return [2]string{model, pickOne(m.t, "upstream", m.limits[model].Upstreams).Name}
 }
 
 func (m *modelRoom) sweep() {
@@ -361,8 +392,8 @@ func (m *modelRoom) kill(c *caller) {
 func (m *modelRoom) lose() {
 	m.flush(m.t)
 	m.ok(m.s.SetLevel(context.Background(), lua.Level{Team: "t"}, 2, m.team))
-	for _, model := range roomModels {
-		m.setLimits(model, m.set[model])
+	for _, of := range m.settings() {
+		m.setLimits(of, m.set[of])
 	}
 	for _, w := range m.in(waits, promoted) {
 		m.enterOne(w, w.created)

@@ -59,23 +59,23 @@ func (w ModelWaiter) CallID(fence int64) string {
 
 // ParseModelWaiter parses the id of a waiter of a model.
 func ParseModelWaiter(model, id string) (ModelWaiter, error) {
-	f := strings.SplitN(id, "/", 4)
-	if len(f) != 4 || f[0] != waiterProcess {
-		return ModelWaiter{}, fmt.Errorf("waiter %q does not have four parts", id)
+	f := strings.SplitN(id, "/", 5)
+	if len(f) != 5 || f[0] != waiterProcess {
+		return ModelWaiter{}, fmt.Errorf("waiter %q does not have five parts", id)
 	}
 	path, err := parsePath(f[1])
 	if err != nil {
 		return ModelWaiter{}, fmt.Errorf("waiter %q: %w", id, err)
 	}
-	at := strings.LastIndexByte(f[3], ':')
+	at := strings.LastIndexByte(f[4], ':')
 	if at < 0 {
 		return ModelWaiter{}, fmt.Errorf("waiter %q names no step", id)
 	}
-	step, err := strconv.Atoi(f[3][at+1:])
+	step, err := strconv.Atoi(f[4][at+1:])
 	if err != nil {
 		return ModelWaiter{}, fmt.Errorf("step of waiter %q: %w", id, err)
 	}
-	return ModelWaiter{Task: berth.TaskRef{UserID: path.UserID, TaskID: f[3][:at]}, Step: step, Queue: path.Queue, Model: model, Group: path.Group}, nil
+	return ModelWaiter{Task: berth.TaskRef{UserID: path.UserID, TaskID: f[4][:at]}, Step: step, Queue: path.Queue, Model: model, Group: path.Group}, nil
 }
 
 // Promotion is a waiter that may leave: its workflow has to be signalled, which ConfirmPromotions records.

@@ -143,7 +143,7 @@ func TestModelWaiter_UnusualIDs_ParsedBack(t *testing.T) {
 func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 2})
+		l := newLobby(t, s, limitsOf(2, 0))
 		now := l.enterAll(paidStream, "u", ahead+6)
 		require.Len(t, now, ahead)
 		require.False(t, l.enter(l.waiter(paidStream, "u", ahead+5)))
@@ -170,7 +170,7 @@ func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 func TestSweepModels_CallsEndFast_MorePromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 2})
+		l := newLobby(t, s, limitsOf(2, 0))
 		promoted := len(l.enterAll(paidStream, "u", 300))
 		for _, tc := range []struct{ interval, promoted int }{{interval: 1000, promoted: ahead}, {interval: 40, promoted: 150}, {interval: 2, promoted: 250}} {
 			require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "interval", tc.interval).Err())
@@ -189,7 +189,7 @@ func TestSweepModels_CallsEndFast_MorePromoted(t *testing.T) {
 func TestSweepModels_PromotionNotConfirmed_ReturnedAgain(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
+		l := newLobby(t, s, limitsOf(1, 0))
 		now := l.enterAll(paidStream, "u", ahead+3)
 		l.begin(now[0])
 		signals := l.take()
@@ -225,7 +225,7 @@ func TestSweepModels_PromotionNotConfirmed_ReturnedAgain(t *testing.T) {
 func TestLeaveTask_TaskEnded_NextPromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
+		l := newLobby(t, s, limitsOf(1, 0))
 		now := l.enterAll(paidStream, "u", ahead+2)
 		require.Len(t, now, ahead)
 		waiting := l.waiter(paidStream, "u", ahead+1)
@@ -242,7 +242,7 @@ func TestLeaveTask_TaskEnded_NextPromoted(t *testing.T) {
 func TestEnterTask_DeadlinePassed_WaiterRemoved(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
+		l := newLobby(t, s, limitsOf(1, 0))
 		l.enterAll(paidStream, "u", ahead)
 		_, err := s.EnterTask(t.Context(), l.call(l.waiter(paidStream, "u", 90)), time.Millisecond, 0)
 		require.NoError(t, err)
@@ -313,7 +313,7 @@ func entriesInOrder(t *testing.T, s *lua.Scripts, limits lua.ModelLimits, late i
 // B1, T4: mean positions of ten users with one slot in ten each are 50 and 193, also when the room sees few of the calls.
 func TestModelWaiters_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
 	t.Parallel()
-	for _, limits := range []lua.ModelLimits{{Queues: sixQueues, Cap: 5}, {Queues: sixQueues, Cap: 5, UserCap: 5}} {
+	for _, limits := range []lua.ModelLimits{limitsOf(5, 0), limitsOf(5, 5)} {
 		for _, late := range []int{0, 3, 30} { // a promotion takes as long as three calls of 50 ms in five slots, on a busy machine longer
 			t.Run(fmt.Sprint(limits.UserCap, " ", late), func(t *testing.T) {
 				t.Parallel()
@@ -330,7 +330,7 @@ func TestModelWaiters_BigUserFirst_MeanPositionsNearIdeal(t *testing.T) {
 func TestModelWaiters_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 5})
+	l := newLobby(t, s, limitsOf(5, 0))
 	weights := map[berth.Queue]float64{paidStream: 8, paidBatch: 4, freeStream: 2, freeBatch: 1}
 	var ready []lua.ModelWaiter
 	for _, q := range []berth.Queue{freeBatch, freeStream, paidBatch, paidStream} {
@@ -370,7 +370,7 @@ func TestModelWaiters_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 func TestModelWaiters_UserAtLimit_OthersPromoted(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 10, UserCap: 2})
+		l := newLobby(t, s, limitsOf(10, 2))
 		now := l.enterAll(paidStream, "big", 20)
 		require.Len(t, now, 4, "two in use and two that follow")
 		var leases []string
@@ -391,7 +391,7 @@ func TestModelWaiters_UserAtLimit_OthersPromoted(t *testing.T) {
 func TestEnterTask_RedisLostData_PromotedInOrderAfterGrace(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
+	l := newLobby(t, s, limitsOf(1, 0))
 	require.NoError(t, s.Redis().FlushAll(t.Context()).Err())
 	created := time.Now().Add(-time.Minute)
 	for i, n := range []int{4, 2, 3, 1} {
@@ -430,7 +430,7 @@ func TestEnterTask_RedisLostData_PromotedInOrderAfterGrace(t *testing.T) {
 func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 1})
+		l := newLobby(t, s, limitsOf(1, 0))
 		now := l.enterAll(paidStream, "big", ahead+10)
 		require.Len(t, l.enterAll(paidStream, "small", ahead/2+2), ahead/2, "half of the part of one")
 		last, small := l.waiter(paidStream, "big", ahead+10), l.waiter(paidStream, "small", ahead+10+ahead/2+1)
@@ -466,7 +466,7 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 			{"without slots", lua.OperatorLimits{Cap: new(0)}, true},
 			{"resumed", lua.OperatorLimits{}, false},
 		} {
-			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, c.limits)
+			_, err := s.SetModelLimits(t.Context(), "m", "", slotTimes, c.limits)
 			require.NoError(t, err)
 			waits, err := s.ReadPositions(t.Context(), []lua.ModelWaiterKey{now[2].Key(), last.Key()})
 			require.NoError(t, err)
@@ -478,7 +478,7 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 			require.Equal(t, c.paused, wait.Paused, c.name)
 		}
 		until := redisNow(t, t.Context(), s) + 60_000
-		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until", until).Err())
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until:only", until).Err())
 		wait, err = s.EstimateWait(t.Context(), last, l.limits)
 		require.NoError(t, err)
 		require.True(t, wait.Paused, "by its provider")
@@ -492,7 +492,7 @@ func TestModelWaiters_ManyTasks_CommandsStayTheSame(t *testing.T) {
 	s := lua.New(server.Client(), lua.Keys{})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	l := newLobby(t, s, lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5})
+	l := newLobby(t, s, limitsOf(5, 5))
 	enter := func(from, to int) {
 		for i := from; i < to; i++ {
 			q := []berth.Queue{paidStream, paidBatch, freeStream, freeBatch}[i%4]

@@ -3,15 +3,16 @@
 -- KEYS[1] guard
 -- ARGV[1] prefix of the keys
 -- ARGV[2] model
--- ARGV[3] limits of the model, see limits_of in include room
+-- ARGV[3] limits of the model, see limits_of in include upstream
 -- ARGV[4] maximum number of users to return
 --
--- Returns {code, cap, rpm, tpm, used, waiting, stopped, paused, reason, until, cause, probing, queues, users}; code is OK
+-- Returns {code, used, waiting, stopped, paused, reason, upstreams, queues, users}; code is OK
 --   used     number of slots in use
 --   stopped  ms until the pace or a pause permits a grant, 0 when it does; without meaning for a pause by an operator
 --   paused   1 when an operator paused the model, for the reason
---   until    when a pause with an end ends, in Redis's ms, 0 for none; cause: its reason
---   probing  1 after failures, for the same cause, until a call succeeds
+--   upstreams  {name, cap, rpm, tpm, slots in use, stopped, paused, reason, until, cause, probing, learned} of each upstream, as for the
+--            model; cap: the number of slots, of an automatic one at present; until: when a pause with an end ends, in Redis's ms, 0 for
+--            none; cause: its reason; probing: 1 after failures, for the same cause, until a call succeeds; learned: 1 for an automatic cap
 --   queues   {queue, weight, slots in use, number of waiters, wait} of each queue; wait: ms until a call that is submitted now, of a
 --            user without others, gets a slot, -1 when it is not known
 --   users    {path of a flow, number of waiters} of those with the most
@@ -23,7 +24,14 @@ local call, most = call_of(ARGV[1], KEYS[1], 1, 1, 0), tonumber(ARGV[4])
 if not (limits_of(ARGV[3]) and most and most >= 0) then return redis.error_reply('ERR read_room: unreadable argument') end
 call.reads = true
 local room = room_of(call, ARGV[2], ARGV[3])
-local why = redis.call('HMGET', room.stem .. 'limits', 'reason', 'cause')
+local upstreams = {}
+for i, u in ipairs(room.upstreams) do
+  local why = redis.call('HMGET', room.stem .. 'limits', 'paused:' .. u.name, 'reason:' .. u.name, 'cause:' .. u.name)
+  upstreams[i] = {
+    u.name, u.whole_cap, u.rpm, u.tpm, used_of(room, u), stopped_for(call, u), why[1] == '1' and 1 or 0, why[2] or '',
+    whole(u.resumes > call.now and u.resumes or 0), why[3] or '', u.probing and 1 or 0, u.automatic and 1 or 0,
+  }
+end
 local waiters = waiters_of(room)
 local used, total, queues, users, counts = {}, 0, {}, {}, {}
 for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.holders, '(' .. whole(call.now), '+inf')) do
@@ -54,6 +62,6 @@ for name, count in pairs(counts) do table.insert(users, { name, count }) end
 table.sort(users, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b[1] end)
 for i = #users, most + 1, -1 do table.remove(users, i) end
 return {
-  'OK', room.cap, room.rpm, room.tpm, total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', waiters.waiting), stopped(room),
-  room.paused and 1 or 0, why[1] or '', whole(room.resumes > call.now and room.resumes or 0), why[2] or '', room.probing and 1 or 0, queues, users,
+  'OK', total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', waiters.waiting), stopped(room), room.paused and 1 or 0,
+  redis.call('HGET', room.stem .. 'limits', 'reason') or '', upstreams, queues, users,
 }

@@ -7,7 +7,7 @@
 -- ARGV[3] time in ms within which a grant has to be claimed
 -- ARGV[4] last epoch of the guard that the caller has seen
 -- ARGV[5] model
--- ARGV[6] limits of the model, see limits_of in include room
+-- ARGV[6] limits of the model, see limits_of in include upstream
 -- ARGV[7...] lease ids
 --
 -- Returns {code, count, next, promotions}:

@@ -7,14 +7,14 @@
 -- ARGV[2] lease time in ms
 -- ARGV[3] time in ms within which a grant has to be claimed
 -- ARGV[4] last epoch of the guard that the caller has seen
--- then for each model: model, limits (see limits_of in include room), number of holders, number of waiters, the holders'
--- lease ids, and for each waiter its lease id and its ticket (empty for a new one)
+-- then for each model: model, limits (see limits_of in include upstream), number of holders, number of waiters, for each holder its lease id
+-- and its upstream, and for each waiter its lease id and its ticket (empty for a new one)
 --
 -- Returns {code, now, models, promotions}: code is RENEWED, now Redis's clock in ms, promotions see include model_waiters; per model
 -- {next, holders, waiters}:
 --   next     ms until a slot may become free without a notification, 0 when no lease waits
 --   holders  for each HELD (renewed or restored) or LOST
---   waiters  for each {code, position, ticket} as returned by acquire_slot: HELD, GRANTED or WAITING
+--   waiters  for each {code, upstream, position, ticket} as returned by acquire_slot: HELD, GRANTED or WAITING
 
 -- include room
 
@@ -26,9 +26,9 @@ while readable and ARGV[at] do
   readable = held and waits and limits_of(m.limits)
   at = at + 4
   for _ = 1, readable and held or 0 do
-    readable = readable and ARGV[at] and is_lease(ARGV[at])
-    table.insert(m.held, ARGV[at])
-    at = at + 1
+    readable = readable and ARGV[at + 1] and ARGV[at + 1] ~= '' and is_lease(ARGV[at])
+    table.insert(m.held, { lease = ARGV[at], upstream = ARGV[at + 1] })
+    at = at + 2
   end
   for _ = 1, readable and waits or 0 do
     readable = readable and ARGV[at + 1] and is_lease(ARGV[at]) and parse_ticket(ARGV[at + 1])
@@ -45,10 +45,11 @@ for _, m in ipairs(models) do
   local room = room_of(call, m.name, m.limits)
   purge(room)
   local holders, waiters, claimed = {}, {}, {}
-  for i, lease in ipairs(m.held) do
-    if forgotten or redis.call('ZSCORE', room.holders, lease) then
-      if forgotten then leave(room, lease) end
-      hold(room, lease, (flow_of(room, lease)), call.now + call.ttl)
+  for i, h in ipairs(m.held) do
+    local u = held_by(room, h.lease)
+    if u or forgotten or redis.call('ZSCORE', room.holders, h.lease) then
+      if forgotten then leave(room, h.lease) end
+      hold(room, h.lease, (flow_of(room, h.lease)), u or upstream_named(room, h.upstream), call.now + call.ttl)
       holders[i] = 'HELD'
     else
       holders[i] = 'LOST'
@@ -57,9 +58,10 @@ for _, m in ipairs(models) do
   for _, w in ipairs(m.waits) do
     local flow = flow_of(room, w.lease)
     revoke_unclaimed(room, w.lease, flow)
-    if redis.call('ZSCORE', room.holders, w.lease) then
-      hold(room, w.lease, flow, call.now + call.ttl)
-      claimed[w.lease] = true
+    local u = held_by(room, w.lease)
+    if u then
+      hold(room, w.lease, flow, u, call.now + call.ttl)
+      claimed[w.lease] = u
     else
       join(room, w.lease, w.ticket)
       room.mine[w.lease] = true
@@ -68,11 +70,11 @@ for _, m in ipairs(models) do
   serve(room)
   for i, w in ipairs(m.waits) do
     if claimed[w.lease] then
-      waiters[i] = { 'HELD', 0, '' }
+      waiters[i] = { 'HELD', claimed[w.lease].name, 0, '' }
     elseif redis.call('ZSCORE', room.waiting, w.lease) then
-      waiters[i] = { 'WAITING', position_of(room, w.lease) }
+      waiters[i] = { 'WAITING', '', position_of(room, w.lease) }
     else
-      waiters[i] = { 'GRANTED', 0, '' }
+      waiters[i] = { 'GRANTED', room.mine[w.lease].name, 0, '' }
     end
   end
   table.insert(replies, { next_expiry(room), holders, waiters })

@@ -20,10 +20,11 @@ type OperatorLimits struct {
 	Resumed int64
 }
 
-// SetModelLimits replaces the limits that operators have set. They apply to the next decision of any process, and free slots are
+// SetModelLimits replaces the limits of an upstream that operators have set, or those of the model for an empty name: a model has its own
+// pause, and its cap, RPM and TPM are those of its only upstream. They apply to the next decision of any process, and free slots are
 // granted immediately; a lower cap revokes nothing. next as in SlotReply.
-func (s *Scripts) SetModelLimits(ctx context.Context, model string, t SlotTimes, l OperatorLimits) (next time.Duration, err error) {
-	args := s.slotArgs(t, model)
+func (s *Scripts) SetModelLimits(ctx context.Context, model, upstream string, t SlotTimes, l OperatorLimits) (next time.Duration, err error) {
+	args := s.slotArgs(t, model, upstream)
 	for _, n := range []*int{l.Cap, l.RPM, l.TPM} {
 		if n == nil {
 			args = append(args, "")
@@ -31,15 +32,15 @@ func (s *Scripts) SetModelLimits(ctx context.Context, model string, t SlotTimes,
 			args = append(args, strconv.Itoa(max(0, *n)))
 		}
 	}
-	r := s.call(ctx, "set_model_limits", []string{s.keys.Guard()}, append(args, flag(l.Paused), l.Reason, l.Resumed, operatorJSON(l.event(model)))...)
+	r := s.call(ctx, "set_model_limits", []string{s.keys.Guard()}, append(args, flag(l.Paused), l.Reason, l.Resumed, operatorJSON(l.event(model, upstream)))...)
 	r.code(GuardOK)
 	next = r.duration()
 	s.promoted(r)
 	return next, r.done()
 }
 
-func (l OperatorLimits) event(model string) berth.OperatorEvent {
-	ev := berth.OperatorEvent{Type: berth.EventModel, Model: model, Status: "running"}
+func (l OperatorLimits) event(model, upstream string) berth.OperatorEvent {
+	ev := berth.OperatorEvent{Type: berth.EventModel, Model: model, Upstream: upstream, Status: "running"}
 	if l.Paused {
 		ev.Status, ev.Reason = "paused", l.Reason
 	}
@@ -65,18 +66,29 @@ func (s *Scripts) SetLevel(ctx context.Context, l Level, weight float64, slots i
 
 // Room is the state of a model's slots and of the leases that wait for one.
 type Room struct {
+	InUse   int
+	Waiting int
+	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does. A pause by an operator has no end.
+	Stopped   time.Duration
+	Paused    bool // by an operator
+	Reason    string
+	Upstreams []UpstreamUse // in the order of the limits
+	Queues    []QueueUse    // by falling weight
+	Users     []UserWaiting // those with the most waiting leases
+}
+
+// UpstreamUse is the state of an upstream.
+type UpstreamUse struct {
+	Name          string
 	Cap, RPM, TPM int // current limits; 0 requests or tokens per minute: no limit
 	InUse         int
-	Waiting       int
-	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does. A pause by an operator has no end.
-	Stopped     time.Duration
-	Paused      bool // by an operator
-	Reason      string
-	PausedUntil time.Time     // end of a provider's pause, zero for none
-	Cause       string        // of that pause
-	Probing     bool          // one call at a time is granted after failures, for that cause, until one succeeds
-	Queues      []QueueUse    // by falling weight
-	Users       []UserWaiting // those with the most waiting leases
+	Stopped       time.Duration // as for the room
+	Paused        bool          // by an operator
+	Reason        string
+	PausedUntil   time.Time // end of a pause that the provider caused, zero for none
+	Cause         string    // of that pause
+	Probing       bool      // one call at a time is granted after failures, for that cause, until one succeeds
+	Learned       bool      // Cap is automatic
 }
 
 // QueueUse is what the leases of a queue use, and the queue's share of the slots.
@@ -98,10 +110,16 @@ type UserWaiting struct {
 func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits, users int) (room Room, err error) {
 	r := s.call(ctx, "read_room", []string{s.keys.Guard()}, s.keys.prefix(), model, limits.arg(), users)
 	r.code(GuardOK)
-	room = Room{
-		Cap: int(r.number()), RPM: int(r.number()), TPM: int(r.number()), InUse: int(r.number()), Waiting: int(r.number()),
-		Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(), Probing: r.number() == 1,
-	}
+	room = Room{InUse: int(r.number()), Waiting: int(r.number()), Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text()}
+	r.list(func() {
+		r.list(func() {
+			room.Upstreams = append(room.Upstreams, UpstreamUse{
+				Name: r.text(), Cap: int(r.number()), RPM: int(r.number()), TPM: int(r.number()), InUse: int(r.number()),
+				Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
+				Probing: r.number() == 1, Learned: r.number() == 1,
+			})
+		})
+	})
 	r.list(func() {
 		r.list(func() {
 			room.Queues = append(room.Queues, QueueUse{

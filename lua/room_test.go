@@ -23,6 +23,21 @@ const (
 	freeBatch  = berth.Queue("q_free_batch")
 )
 
+// limitsOf returns the limits of a model with one upstream that has so many slots, of which one user may use so many.
+func limitsOf(slots, user int) lua.ModelLimits {
+	l := lua.OneUpstream(slots)
+	l.Queues, l.UserCap = sixQueues, user
+	return l
+}
+
+// heldBy returns leases as holders of slots of the only upstream.
+func heldBy(leases ...string) (held []lua.HeldLease) {
+	for _, l := range leases {
+		held = append(held, lua.HeldLease{Lease: l, Upstream: "only"})
+	}
+	return held
+}
+
 // sixQueues are the weights of some queues; those of others are 1.
 var sixQueues = map[berth.Queue]int{paidStream: 8, paidBatch: 4, "q_paid_vision": 4, freeStream: 2, freeBatch: 1, "q_free_vision": 1}
 
@@ -103,7 +118,7 @@ func (h *hall) drain(model string) (order []string) {
 	return order
 }
 
-var leaseParts = regexp.MustCompile(`^[^/]+/([^/|]+)\|.*user:([^/|]+)[^/]*/[^/]+/(?:.*#)?(\d+)$`)
+var leaseParts = regexp.MustCompile(`^[^/]+/([^/|]+)\|.*user:([^/|]+)[^/]*/[^/]+/[^/]*/(?:.*#)?(\d+)$`)
 
 func queueOf(lease string) berth.Queue { return berth.Queue(leaseParts.FindStringSubmatch(lease)[1]) }
 func userOf(lease string) string       { return leaseParts.FindStringSubmatch(lease)[2] }
@@ -119,7 +134,7 @@ func users(leases []string) (out []string) {
 func TestRoom_BigUserFirst_SmallUsersAlternateWithIt(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
+		h := &hall{t: t, s: s, limits: limitsOf(1, 0)}
 		h.arrive("m", paidStream, "big", 9)
 		h.arrive("m", paidStream, "a", 2)
 		h.arrive("m", paidStream, "b", 2)
@@ -131,7 +146,7 @@ func TestRoom_BigUserFirst_SmallUsersAlternateWithIt(t *testing.T) {
 // slots. It returns the mean positions in which the leases of the small users and of the big one were served.
 func bigAndSmall(t *testing.T, s *lua.Scripts) (small, big float64) {
 	t.Helper()
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5}}
+	h := &hall{t: t, s: s, limits: limitsOf(5, 5)}
 	h.arrive("m", paidStream, "big", 210)
 	for i := range 9 {
 		h.arrive("m", paidStream, "small"+strconv.Itoa(i), 10)
@@ -187,7 +202,7 @@ func newScripts(t *testing.T) *lua.Scripts {
 func TestRoom_FourQueuesOverloaded_SharesMatchWeights(t *testing.T) {
 	t.Parallel()
 	s := newScripts(t)
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5}}
+	h := &hall{t: t, s: s, limits: limitsOf(5, 5)}
 	weights := map[berth.Queue]int{paidStream: 8, paidBatch: 4, freeStream: 2, freeBatch: 1}
 	number := map[berth.Queue]int{paidStream: 1, paidBatch: 40, freeStream: 7, freeBatch: 3}
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -239,18 +254,18 @@ func perQueue(leases []string) map[berth.Queue]int {
 // how many of the next ten slots that user gets.
 func atLimit(t *testing.T, s *lua.Scripts) (slots int) {
 	t.Helper()
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2, UserCap: 2}}
+	h := &hall{t: t, s: s, limits: limitsOf(2, 2)}
 	elsewhere := h.arrive("other", paidStream, "limited", 2)
-	h.limits.Cap = 1
+	h.limits.Upstreams = lua.OneUpstream(1).Upstreams
 	h.arrive("m", paidStream, "a", 60)
 	h.arrive("m", paidStream, "b", 60)
 	h.arrive("m", paidStream, "limited", 60)
 	for range 60 {
 		require.NotEqual(t, []string{"limited"}, users(h.next("m", h.holders("m")[0])))
 	}
-	h.limits.Cap = 2
+	h.limits.Upstreams = lua.OneUpstream(2).Upstreams
 	h.release("other", elsewhere...)
-	h.limits.Cap = 1
+	h.limits.Upstreams = lua.OneUpstream(1).Upstreams
 	for range 10 {
 		if users(h.next("m", h.holders("m")[0]))[0] == "limited" {
 			slots++
@@ -283,7 +298,7 @@ func TestRoom_VariantWithArrivalTags_UserAtLimitGetsAll(t *testing.T) {
 func TestReleaseSlot_UserAtLimit_ServesOtherModels(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 3}}
+		h := &hall{t: t, s: s, limits: limitsOf(5, 3)}
 		held := h.arrive("m0", paidStream, "u", 3)
 		for i := range 20 { // more than one release serves
 			h.arrive("m"+strconv.Itoa(i), freeBatch, "u", 1)
@@ -332,7 +347,8 @@ func modelOf(all [][]string, lease string) int {
 func TestReleaseSlot_ProviderAtCap_ModelsAlternate(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, Provider: "deep seek", ProviderCap: 2}}
+		h := &hall{t: t, s: s, limits: limitsOf(5, 0)}
+		h.limits.Upstreams[0].Provider, h.limits.Upstreams[0].ProviderCap = "deep seek", 2
 		for i := range 3 {
 			h.arrive("m"+strconv.Itoa(i), paidStream, "u", 6)
 		}
@@ -361,7 +377,7 @@ func TestReleaseSlot_ProviderAtCap_ModelsAlternate(t *testing.T) {
 func TestRoom_UserWithFewCalls_ServedFirst(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
+		h := &hall{t: t, s: s, limits: limitsOf(1, 0)}
 		for _, u := range []string{"a", "b", "c", "d"} {
 			h.arrive("m", paidStream, u, 20)
 		}
@@ -386,7 +402,7 @@ func TestRoom_UserWithFewCalls_ServedFirst(t *testing.T) {
 func TestReleaseSlot_WaiterCancelled_UserKeepsShare(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
+		h := &hall{t: t, s: s, limits: limitsOf(1, 0)}
 		h.arrive("m", paidStream, "x", 1)
 		gone := h.arrive("m", paidStream, "a", 5)
 		h.arrive("m", paidStream, "b", 3)
@@ -400,14 +416,14 @@ func TestReleaseSlot_WaiterCancelled_UserKeepsShare(t *testing.T) {
 // are served. Waiters keep their tickets as their process does.
 func lostRoom(t *testing.T, s *lua.Scripts, change func(h *hall, renew func())) (order []string) {
 	t.Helper()
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
+	h := &hall{t: t, s: s, limits: limitsOf(1, 0)}
 	all := slices.Concat(
 		h.arrive("m", paidStream, "big", 9), h.arrive("m", paidStream, "a", 3), h.arrive("m", freeBatch, "b", 2),
 	)
 	for range 4 {
 		h.next("m", h.holders("m")[0])
 	}
-	mine := lua.ModelLeases{Model: "m", Limits: h.limits, Holders: h.holders("m")}
+	mine := lua.ModelLeases{Model: "m", Limits: h.limits, Holders: heldBy(h.holders("m")...)}
 	for _, l := range all {
 		if s.Redis().ZScore(t.Context(), s.Keys().ModelWaiting("m"), l).Err() == nil {
 			mine.Waiters = append(mine.Waiters, lua.WaitingLease{Lease: l})
@@ -469,7 +485,7 @@ func TestSlotScripts_ManyWaiters_CommandsStayTheSame(t *testing.T) {
 	s := lua.New(server.Client(), lua.Keys{})
 	_, err := s.MarkNew(t.Context())
 	require.NoError(t, err)
-	h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 5, UserCap: 5}}
+	h := &hall{t: t, s: s, limits: limitsOf(5, 5)}
 	commands := func() (n int64) {
 		h.arrive("m", freeBatch, "someone", 1)
 		before := total(t, server)
@@ -514,11 +530,11 @@ func fill(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int) {
 func TestSetModelLimits_Changed_AppliesImmediately(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2}}
+		h := &hall{t: t, s: s, limits: limitsOf(2, 0)}
 		h.arrive("m", paidStream, "u", 10)
 		require.Len(t, h.holders("m"), 2)
 		set := func(l lua.OperatorLimits) {
-			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, l)
+			_, err := s.SetModelLimits(t.Context(), "m", "", slotTimes, l)
 			require.NoError(t, err)
 		}
 		read := func() lua.Room {
@@ -528,7 +544,7 @@ func TestSetModelLimits_Changed_AppliesImmediately(t *testing.T) {
 		}
 		set(lua.OperatorLimits{Cap: new(5)})
 		require.Len(t, h.holders("m"), 5, "free slots are granted by the change")
-		require.Equal(t, 5, read().Cap)
+		require.Equal(t, 5, read().Upstreams[0].Cap)
 		set(lua.OperatorLimits{Cap: new(1)})
 		require.Len(t, h.holders("m"), 5, "nothing is revoked")
 		require.Empty(t, h.next("m", h.holders("m")[0]))
@@ -551,16 +567,16 @@ func TestSetModelLimits_Changed_AppliesImmediately(t *testing.T) {
 func TestSetModelLimits_ProviderPaused_OnlyResumptionEndsIt(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2}}
+		h := &hall{t: t, s: s, limits: limitsOf(2, 0)}
 		paused := func(l lua.OperatorLimits) bool {
-			_, err := s.SetModelLimits(t.Context(), "m", slotTimes, l)
+			_, err := s.SetModelLimits(t.Context(), "m", "", slotTimes, l)
 			require.NoError(t, err)
 			room, err := s.ReadRoom(t.Context(), "m", h.limits, 0)
 			require.NoError(t, err)
-			return !room.PausedUntil.IsZero()
+			return !room.Upstreams[0].PausedUntil.IsZero()
 		}
 		for resumed := range int64(2) {
-			_, _, err := s.ReportCall(t.Context(), lua.CallReport{Model: "m", Outcome: lua.CallLimited, RetryAfter: time.Minute})
+			_, _, err := s.ReportCall(t.Context(), lua.CallReport{Model: "m", Upstream: "only", Outcome: lua.CallLimited, RetryAfter: time.Minute})
 			require.NoError(t, err)
 			require.True(t, paused(lua.OperatorLimits{Cap: new(1), Resumed: resumed}))
 			require.False(t, paused(lua.OperatorLimits{Cap: new(1), Resumed: resumed + 1}))
@@ -572,12 +588,12 @@ func TestSetModelLimits_ProviderPaused_OnlyResumptionEndsIt(t *testing.T) {
 func TestReadRoom_OtherLimitsThanWorkers_NotKept(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1}}
+		h := &hall{t: t, s: s, limits: limitsOf(1, 0)}
 		h.arrive("m", paidStream, "u", 3)
-		room, err := s.ReadRoom(t.Context(), "m", lua.ModelLimits{Queues: sixQueues, Cap: 7}, 5)
+		room, err := s.ReadRoom(t.Context(), "m", limitsOf(7, 0), 5)
 		require.NoError(t, err)
-		require.Equal(t, []int{7, 1, 2}, []int{room.Cap, room.InUse, room.Waiting})
-		_, err = s.SetModelLimits(t.Context(), "m", slotTimes, lua.OperatorLimits{})
+		require.Equal(t, []int{7, 1, 2}, []int{room.Upstreams[0].Cap, room.InUse, room.Waiting})
+		_, err = s.SetModelLimits(t.Context(), "m", "", slotTimes, lua.OperatorLimits{})
 		require.NoError(t, err)
 		require.Len(t, h.holders("m"), 1, "the limit of the workers applies")
 	})
@@ -587,9 +603,9 @@ func TestReadRoom_OtherLimitsThanWorkers_NotKept(t *testing.T) {
 func TestReportCall_ModelLimited_NoneGrantedUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 2}}
+		h := &hall{t: t, s: s, limits: limitsOf(2, 0)}
 		_, _, err := s.ReportCall(t.Context(), lua.CallReport{
-			Model: "m", Outcome: lua.CallLimited, RetryAfter: time.Hour, Reason: "rate limited",
+			Model: "m", Upstream: "only", Outcome: lua.CallLimited, RetryAfter: time.Hour, Reason: "rate limited",
 		})
 		require.NoError(t, err)
 		l := lease(paidStream, "u", 1)
@@ -598,12 +614,12 @@ func TestReportCall_ModelLimited_NoneGrantedUntilItsEnd(t *testing.T) {
 		require.Greater(t, r.Next, 50*time.Second)
 		room, err := s.ReadRoom(t.Context(), "m", h.limits, 0)
 		require.NoError(t, err)
-		require.Equal(t, "rate limited", room.Cause)
-		require.False(t, room.PausedUntil.IsZero())
+		require.Equal(t, "rate limited", room.Upstreams[0].Cause)
+		require.False(t, room.Upstreams[0].PausedUntil.IsZero())
 		require.Greater(t, room.Stopped, 50*time.Second)
 
 		ended := strconv.FormatInt(redisMs(t, s)-1, 10)
-		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until", ended).Err())
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until:only", ended).Err())
 		require.Equal(t, lua.SlotGranted, h.acquire("m", l).Code)
 	})
 }
@@ -611,7 +627,7 @@ func TestReportCall_ModelLimited_NoneGrantedUntilItsEnd(t *testing.T) {
 // T4: grants follow the limits per minute.
 func TestAcquireSlot_LimitPerMinute_PacesGrants(t *testing.T) {
 	t.Parallel()
-	limits := map[string]lua.ModelLimits{
+	limits := map[string]lua.UpstreamLimits{
 		"requests": {Cap: 1000, RPM: 20},
 		"tokens":   {Cap: 1000, TPM: 20_000}, // a call of cost 1 has a thousand
 	}
@@ -620,7 +636,7 @@ func TestAcquireSlot_LimitPerMinute_PacesGrants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
-				h := &hall{t: t, s: s, limits: l}
+				h := &hall{t: t, s: s, limits: lua.ModelLimits{Upstreams: []lua.UpstreamLimits{l}}}
 				leases := h.arrive("m", paidStream, "u", 10)
 				require.Len(t, h.holders("m"), 2, "a burst of a tenth")
 				r := h.acquire("m", leases[9])
@@ -650,14 +666,14 @@ func TestReadRoom_UnusualUserID_IsReturned(t *testing.T) {
 func TestSlotScripts_UnreadableArgument_Refused(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		ctx, limits := t.Context(), lua.ModelLimits{Queues: sixQueues, Cap: 1}
+		ctx, limits := t.Context(), limitsOf(1, 0)
 		_, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: limits, Lease: "p/x", Times: slotTimes})
 		require.ErrorContains(t, err, "unreadable")
 		_, err = s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: limits, Lease: full("p/x"), Ticket: "7", Times: slotTimes})
 		require.ErrorContains(t, err, "unreadable")
 		_, _, err = s.ReleaseSlot(ctx, "m", limits, slotTimes, "x")
 		require.ErrorContains(t, err, "unreadable")
-		_, _, err = s.RenewSlots(ctx, slotTimes, []lua.ModelLeases{{Model: "m", Holders: []string{full("p/a"), "x"}}})
+		_, _, err = s.RenewSlots(ctx, slotTimes, []lua.ModelLeases{{Model: "m", Holders: heldBy(full("p/a"), "x")}})
 		require.ErrorContains(t, err, "unreadable")
 		room, err := s.ReadRoom(ctx, "m", limits, 5)
 		require.NoError(t, err)

@@ -2,6 +2,8 @@ package lua
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -30,26 +32,46 @@ type SlotTimes struct {
 	Grant time.Duration // how long a slot stays reserved for a waiter that does not claim it
 }
 
-// ModelLimits are the configured limits of a model. Each call passes them, so that they return after a loss of data. Those that
-// operators have set with SetModelLimits take precedence.
+// ModelLimits are the configured limits of a model. Each call passes them, so that they return after a loss of data. Those of a
+// newer revision, and those that operators have set with SetModelLimits, take precedence.
 type ModelLimits struct {
-	Cap         int    `json:"cap"`         // slots of the model; a lower one than before revokes nothing
-	UserCap     int    `json:"userCap"`     // slots of one user, of all models together; 0 for no limit
-	RPM         int    `json:"rpm"`         // requests per minute; 0 for no limit
-	TPM         int    `json:"tpm"`         // tokens per minute; 0 for no limit
-	Provider    string `json:"provider"`    // whose models share ProviderCap
-	ProviderCap int    `json:"providerCap"` // 0 for no limit
-	// Queues are the weights of the queues, 1 by default.
-	Queues map[berth.Queue]int `json:"queues"`
 	// Revision rises with each change of the configuration: limits of an older one than Redis knows have no effect.
 	Revision int64 `json:"revision"`
+	UserCap  int   `json:"userCap"` // slots of one user, of all models together; 0 for no limit
+	// Queues are the weights of the queues, 1 by default.
+	Queues map[berth.Queue]int `json:"queues"`
+	// Upstreams serve the model, by rank. A model without any does not exist: it grants nothing.
+	Upstreams []UpstreamLimits `json:"upstreams"`
 }
 
-// arg returns the limits as include room reads them.
+// UpstreamLimits are the configured limits of one upstream of a model.
+type UpstreamLimits struct {
+	Name     string `json:"name"`     // unique in the model; without comma, semicolon and slash
+	Rank     int    `json:"rank"`     // the lowest with a free slot is used first
+	Cap      int    `json:"cap"`      // slots; a lower one than before revokes nothing
+	Auto     bool   `json:"auto"`     // the number of slots is learned, between Min and Cap
+	Min      int    `json:"min"`      // at least 1 with Auto
+	RPM      int    `json:"rpm"`      // requests per minute; 0 for no limit
+	TPM      int    `json:"tpm"`      // tokens per minute; 0 for no limit
+	Provider string `json:"provider"` // whose upstreams, of all models, share ProviderCap
+	// ProviderCap is 0 for no limit.
+	ProviderCap int `json:"providerCap"`
+	// Context is the maximum size of prompt and answer together in tokens; 0 if it is unknown.
+	Context int `json:"context"`
+}
+
+// OneUpstream returns the limits of a model with one upstream, which has so many slots.
+func OneUpstream(slots int) ModelLimits {
+	return ModelLimits{Upstreams: []UpstreamLimits{{Name: "only", Rank: 1, Cap: slots}}}
+}
+
+// arg returns the limits as include upstream reads them.
 func (l ModelLimits) arg() string {
-	l.Cap = max(0, l.Cap)
 	if l.Queues == nil {
 		l.Queues = map[berth.Queue]int{}
+	}
+	if l.Upstreams == nil {
+		l.Upstreams = []UpstreamLimits{}
 	}
 	b, _ := json.Marshal(l) // numbers and texts: never fails; the names of queues are sorted
 	return string(b)
@@ -105,7 +127,29 @@ type Lease struct {
 	Process string // a grant is published to it; without a slash
 	Path
 	Cost float64 // estimate of the call's thousands of tokens; 1 when 0
-	Rest string  // makes the id unique
+	Needs
+	Rest string // makes the id unique
+}
+
+// Needs is what a call needs of its upstream, where the model has several.
+type Needs struct {
+	Tokens       int      // of prompt and answer, 0 if unknown; see UpstreamLimits.Context
+	Conversation string   // calls of the same one prefer the same upstream
+	Excluded     []string // upstreams that are used only while no other one works
+}
+
+// String returns the needs as include upstream reads them.
+func (n Needs) String() string {
+	tokens := ""
+	if n.Tokens > 0 {
+		tokens = strconv.Itoa(n.Tokens)
+	}
+	conversation := ""
+	if n.Conversation != "" {
+		sum := sha256.Sum256([]byte(n.Conversation))
+		conversation = hex.EncodeToString(sum[:6])
+	}
+	return tokens + ";" + conversation + ";" + strings.Join(n.Excluded, ",")
 }
 
 // ID returns the lease id.
@@ -114,7 +158,7 @@ func (l Lease) ID() string {
 	if cost <= 0 {
 		cost = 1
 	}
-	return strings.Join([]string{l.Process, l.Path.String(), strconv.FormatFloat(cost, 'f', -1, 64), l.Rest}, "/")
+	return strings.Join([]string{l.Process, l.Path.String(), strconv.FormatFloat(cost, 'f', -1, 64), l.Needs.String(), l.Rest}, "/")
 }
 
 // SlotCall is a request for a slot of a model.
@@ -130,6 +174,7 @@ type SlotCall struct {
 // SlotReply is the state of one lease.
 type SlotReply struct {
 	Code     string // SlotHeld, SlotGranted or SlotWaiting
+	Upstream string // whose slot it is; empty while it waits
 	Position int    // estimated number of leases that are served before it; waiting only
 	Ticket   string // to pass when it enters the room again, to keep its position; waiting only
 	// Next is the time until a slot may become free without a notification, such as by the expiry of a dead holder's
@@ -169,8 +214,14 @@ func (s *Scripts) ReleaseSlot(
 type ModelLeases struct {
 	Model   string
 	Limits  ModelLimits
-	Holders []string
+	Holders []HeldLease
 	Waiters []WaitingLease // in the order in which new ones enter the room
+}
+
+// HeldLease is a lease that holds a slot of an upstream.
+type HeldLease struct {
+	Lease    string
+	Upstream string
 }
 
 // WaitingLease is a lease that waits, with its ticket (empty: none yet).
@@ -193,7 +244,9 @@ func (s *Scripts) RenewSlots(ctx context.Context, t SlotTimes, models []ModelLea
 	args := s.slotArgs(t)
 	for _, m := range models {
 		args = append(args, m.Model, m.Limits.arg(), len(m.Holders), len(m.Waiters))
-		args = with(args, m.Holders...)
+		for _, h := range m.Holders {
+			args = append(args, h.Lease, h.Upstream)
+		}
 		for _, w := range m.Waiters {
 			args = append(args, w.Lease, w.Ticket)
 		}
@@ -221,11 +274,12 @@ func (s *Scripts) MarkNew(ctx context.Context) (string, error) {
 
 // Grant is a message on a process's wake channel: a slot was granted to one of its waiters.
 type Grant struct {
-	Model   string
-	Lease   string
-	Ticket  string // see SlotCall
-	Expires int64  // Redis's clock in ms; a grant that is not claimed by then goes to the next waiter
-	Epoch   int64  // of the guard of the Redis that granted it
+	Model    string
+	Upstream string
+	Lease    string
+	Ticket   string // see SlotCall
+	Expires  int64  // Redis's clock in ms; a grant that is not claimed by then goes to the next waiter
+	Epoch    int64  // of the guard of the Redis that granted it
 }
 
 // Current reports whether the grant comes from a Redis whose guard is as new as the newest that this process has seen. That of
@@ -234,9 +288,9 @@ func (s *Scripts) Current(g Grant) bool { return g.Epoch >= s.epoch.Load() }
 
 // ParseGrant parses a message of a wake channel.
 func ParseGrant(payload string) (Grant, error) {
-	f := strings.SplitN(payload, "\n", 5)
-	if len(f) != 5 {
-		return Grant{}, fmt.Errorf("wake message %q does not have five lines", payload)
+	f := strings.SplitN(payload, "\n", 6)
+	if len(f) != 6 {
+		return Grant{}, fmt.Errorf("wake message %q does not have six lines", payload)
 	}
 	expires, err := strconv.ParseInt(f[1], 10, 64)
 	if err != nil {
@@ -246,12 +300,12 @@ func ParseGrant(payload string) (Grant, error) {
 	if err != nil {
 		return Grant{}, fmt.Errorf("epoch of wake message: %w", err)
 	}
-	return Grant{Ticket: f[0], Expires: expires, Epoch: epoch, Model: f[3], Lease: f[4]}, nil
+	return Grant{Ticket: f[0], Expires: expires, Epoch: epoch, Model: f[3], Upstream: f[4], Lease: f[5]}, nil
 }
 
-// slotReply reads the code, position and ticket of a lease.
+// slotReply reads the code, upstream, position and ticket of a lease.
 func slotReply(r *reply) SlotReply {
-	return SlotReply{Code: r.text(), Position: int(r.number()), Ticket: r.text()}
+	return SlotReply{Code: r.text(), Upstream: r.text(), Position: int(r.number()), Ticket: r.text()}
 }
 
 func modelRenewal(r *reply) (m ModelRenewal) {

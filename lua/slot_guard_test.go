@@ -20,13 +20,13 @@ func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 	servers := slotServers(t)
 	lost := map[string]func(ctx context.Context, s *lua.Scripts) error{
 		"guard missing": func(ctx context.Context, s *lua.Scripts) error {
-			return s.Redis().Del(ctx, s.Keys().Guard(), s.Keys().ModelHolders("m")).Err()
+			return s.Redis().Del(ctx, s.Keys().Guard(), s.Keys().ModelHolders("m"), s.Keys().UpstreamHolders("m", "only")).Err()
 		},
 		"another server": func(ctx context.Context, s *lua.Scripts) error {
 			if err := s.Redis().HSet(ctx, s.Keys().Guard(), "server", "0123").Err(); err != nil {
 				return fmt.Errorf("set the server: %w", err)
 			}
-			return s.Redis().Del(ctx, s.Keys().ModelHolders("m")).Err()
+			return s.Redis().Del(ctx, s.Keys().ModelHolders("m"), s.Keys().UpstreamHolders("m", "only")).Err()
 		},
 	}
 	for name, lose := range lost {
@@ -36,7 +36,7 @@ func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 				ctx := t.Context()
 				times := lua.SlotTimes{TTL: time.Hour, Grant: time.Minute} // the test ends the grace
 				call := func(lease string) lua.SlotReply {
-					r, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Lease: full(lease), Times: times})
+					r, err := s.AcquireSlot(ctx, lua.SlotCall{Model: "m", Limits: lua.OneUpstream(1), Lease: full(lease), Times: times})
 					require.NoError(t, err)
 					return r
 				}
@@ -47,17 +47,17 @@ func TestSlotGrace_RedisLostLeases_DelaysGrants(t *testing.T) {
 				require.Equal(t, lua.SlotWaiting, r.Code, "the lost holder may still be running")
 				require.InDelta(t, times.TTL.Milliseconds(), r.Next.Milliseconds(), float64(redisMs(t, s)-began+1))
 
-				_, out, err := s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Holders: fulls([]string{"p/a"})}})
+				_, out, err := s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Limits: lua.OneUpstream(1), Holders: heldBy(fulls([]string{"p/a"})...)}})
 				require.NoError(t, err)
 				require.Equal(t, []string{lua.SlotHeld}, out[0].Holders, "restored")
 
-				_, _, err = s.ReleaseSlot(ctx, "m", lua.ModelLimits{Cap: 1}, times, full("p/a"))
+				_, _, err = s.ReleaseSlot(ctx, "m", lua.OneUpstream(1), times, full("p/a"))
 				require.NoError(t, err)
 				require.Equal(t, lua.SlotWaiting, call("q/b").Code, "there may be more lost holders")
 				require.NoError(t, s.Redis().HSet(ctx, s.Keys().Guard(), "grace", redisMs(t, s)-1).Err())
 				require.Equal(t, lua.SlotGranted, call("q/b").Code)
 
-				_, out, err = s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Holders: fulls([]string{"p/a"})}})
+				_, out, err = s.RenewSlots(ctx, times, []lua.ModelLeases{{Model: "m", Limits: lua.OneUpstream(1), Holders: heldBy(fulls([]string{"p/a"})...)}})
 				require.NoError(t, err)
 				require.Equal(t, []string{lua.SlotLost}, out[0].Holders, "the grace has ended")
 			})
@@ -140,7 +140,7 @@ func TestSlotGrace_ReplacedMasterGrantedSlot_WaiterDoesNotClaim(t *testing.T) {
 	claims := map[string]func(t *testing.T, s *lua.Scripts) (code string){
 		"acquire": func(t *testing.T, s *lua.Scripts) string { return acquire(t, s, "q/waiter", 1, 0).Code },
 		"renew": func(t *testing.T, s *lua.Scripts) string {
-			_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.WaitingLease{{Lease: full("q/waiter")}}}})
+			_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: lua.OneUpstream(1), Waiters: []lua.WaitingLease{{Lease: full("q/waiter")}}}})
 			require.NoError(t, err)
 			return out[0].Waiters[0].Code
 		},
@@ -161,7 +161,7 @@ func TestSlotGrace_ReplacedMasterGrantedSlot_WaiterDoesNotClaim(t *testing.T) {
 				s.Learn(replaced)
 
 				require.Equal(t, lua.SlotWaiting, claim(t, s))
-				_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: lua.ModelLimits{Cap: 1}, Holders: fulls([]string{"p/holder"})}})
+				_, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{{Model: "m", Limits: lua.OneUpstream(1), Holders: heldBy(fulls([]string{"p/holder"})...)}})
 				require.NoError(t, err)
 				require.Equal(t, []string{lua.SlotHeld}, out[0].Holders)
 				require.Equal(t, lua.SlotWaiting, claim(t, s))

@@ -87,14 +87,14 @@ func TestReleaseSlot_ModelState_GrantsNextWaiter(t *testing.T) {
 				woken := wakes(t, s, "p", "q")
 				seeded := seed(t, s, "m", c.before)
 				from := redisMs(t, s)
-				held, _, err := s.ReleaseSlot(t.Context(), "m", lua.ModelLimits{Cap: c.slots}, slotTimes, fulls(c.leases)...)
+				held, _, err := s.ReleaseSlot(t.Context(), "m", lua.OneUpstream(c.slots), slotTimes, fulls(c.leases)...)
 				to := redisMs(t, s)
 				require.NoError(t, err)
 				require.Equal(t, c.held, held)
 				requireModelState(t, s, "m", c.after, seeded, from, to)
 				require.Equal(t, append([]string{}, fulls(c.woken)...), woken())
 
-				held, _, err = s.ReleaseSlot(t.Context(), "m", lua.ModelLimits{Cap: c.slots}, slotTimes, fulls(c.leases)...)
+				held, _, err = s.ReleaseSlot(t.Context(), "m", lua.OneUpstream(c.slots), slotTimes, fulls(c.leases)...)
 				require.NoError(t, err)
 				require.Zero(t, held, "a second release changes nothing")
 				requireModelState(t, s, "m", c.after, seeded, from, to)
@@ -117,7 +117,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 	}{
 		"holders are renewed, an expired one is lost": {
 			before:  modelState{holders: rows{"p/a": keep(500), "p/b": keep(0), "q/x": keep(20000)}},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 3}, Holders: fulls([]string{"p/a", "p/b", "p/c"})},
+			mine:    lua.ModelLeases{Limits: lua.OneUpstream(3), Holders: heldBy(fulls([]string{"p/a", "p/b", "p/c"})...)},
 			holders: []string{lua.SlotHeld, lua.SlotLost, lua.SlotLost},
 			after:   modelState{holders: rows{"p/a": fresh(ttlMs), "q/x": keep(20000)}},
 		},
@@ -127,7 +127,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				waiters: map[string]int64{"p/a": 5, "q/y": 7, "p/b": 9},
 				waiting: rows{"p/a": keep(500), "q/y": keep(30000), "p/b": keep(500)},
 			},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}, {Lease: full("p/b"), Ticket: ticket(9)}}},
+			mine:    lua.ModelLeases{Limits: lua.OneUpstream(1), Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}, {Lease: full("p/b"), Ticket: ticket(9)}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotWaiting}, {Code: lua.SlotWaiting, Position: 2}},
 			next:    20000,
 			after: modelState{
@@ -138,7 +138,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 		},
 		"a granted waiter claims its slot": {
 			before:  modelState{holders: rows{"p/a": keep(grantMs)}},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}}},
+			mine:    lua.ModelLeases{Limits: lua.OneUpstream(1), Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotHeld}},
 			after:   modelState{holders: rows{"p/a": fresh(ttlMs)}},
 		},
@@ -148,7 +148,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				waiters: map[string]int64{"q/y": 5, "p/a": 7, "p/b": 9},
 				waiting: rows{"q/y": keep(30000), "p/a": keep(500), "p/b": keep(500)},
 			},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 2}, Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(7)}, {Lease: full("p/b"), Ticket: ticket(9)}}},
+			mine:    lua.ModelLeases{Limits: lua.OneUpstream(2), Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(7)}, {Lease: full("p/b"), Ticket: ticket(9)}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotGranted}, {Code: lua.SlotWaiting}},
 			next:    grantMs, woken: []string{"q/y"},
 			after: modelState{
@@ -161,7 +161,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				holders: rows{"q/x": keep(20000)},
 				waiters: map[string]int64{"q/y": 7}, waiting: rows{"q/y": keep(30000)},
 			},
-			mine:    lua.ModelLeases{Limits: lua.ModelLimits{Cap: 1}, Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}, {Lease: full("p/b")}}},
+			mine:    lua.ModelLeases{Limits: lua.OneUpstream(1), Waiters: []lua.WaitingLease{{Lease: full("p/a"), Ticket: ticket(5)}, {Lease: full("p/b")}}},
 			waiters: []lua.SlotReply{{Code: lua.SlotWaiting}, {Code: lua.SlotWaiting, Position: 2}},
 			next:    20000,
 			after: modelState{
@@ -181,7 +181,7 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				c.mine.Model = "m"
 				from := redisMs(t, s)
 				now, out, err := s.RenewSlots(t.Context(), slotTimes, []lua.ModelLeases{
-					c.mine, {Model: "other", Limits: lua.ModelLimits{Cap: 1}, Holders: fulls([]string{"p/o"})},
+					c.mine, {Model: "other", Limits: lua.OneUpstream(1), Holders: heldBy(fulls([]string{"p/o"})...)},
 				})
 				to := redisMs(t, s)
 				require.NoError(t, err)
@@ -191,7 +191,8 @@ func TestRenewSlots_ModelState_RenewsOrLosesLeases(t *testing.T) {
 				require.Equal(t, c.holders, out[0].Holders)
 				for i := range out[0].Waiters {
 					require.Equal(t, out[0].Waiters[i].Code == lua.SlotWaiting, out[0].Waiters[i].Ticket != "")
-					out[0].Waiters[i].Ticket = ""
+					require.Equal(t, out[0].Waiters[i].Code != lua.SlotWaiting, out[0].Waiters[i].Upstream == "only")
+					out[0].Waiters[i].Ticket, out[0].Waiters[i].Upstream = "", ""
 				}
 				require.Equal(t, c.waiters, out[0].Waiters)
 				require.InDelta(t, float64(c.next), float64(out[0].Next.Milliseconds()), float64(to-seeded))
@@ -208,7 +209,7 @@ func TestRenewSlots_ManyWaiters_KeepsCallOrder(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)
 	onAll(t, servers, func(t *testing.T, s *lua.Scripts) {
-		m := lua.ModelLeases{Model: "m", Limits: lua.ModelLimits{Cap: 10}}
+		m := lua.ModelLeases{Model: "m", Limits: lua.OneUpstream(10)}
 		for i := range 600 {
 			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: full("p/" + strconv.Itoa(i))})
 		}

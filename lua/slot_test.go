@@ -133,7 +133,9 @@ func seed(t *testing.T, s *lua.Scripts, model string, r modelState) (at int64) {
 	require.NoError(t, err)
 	at = redisMs(t, s)
 	ctx, k := t.Context(), s.Keys()
-	for key, members := range map[string]rows{k.ModelHolders(model): r.holders, k.ModelWaiting(model): r.waiting} {
+	for key, members := range map[string]rows{
+		k.ModelHolders(model): r.holders, k.UpstreamHolders(model, "only"): r.holders, k.ModelWaiting(model): r.waiting,
+	} {
 		for lease, e := range members {
 			require.NoError(t, s.Redis().ZAdd(ctx, key, redis.Z{Score: float64(at + e.ms), Member: full(lease)}).Err())
 		}
@@ -149,7 +151,7 @@ func requireModelState(t *testing.T, s *lua.Scripts, model string, want modelSta
 	for name, check := range map[string]struct {
 		key  string
 		want rows
-	}{"holders": {k.ModelHolders(model), want.holders}, "waiting": {k.ModelWaiting(model), want.waiting}} {
+	}{"holders": {k.ModelHolders(model), want.holders}, "holders of the upstream": {k.UpstreamHolders(model, "only"), want.holders}, "waiting": {k.ModelWaiting(model), want.waiting}} {
 		got := scores(t, s, check.key)
 		require.ElementsMatch(t, fulls(slices.Collect(maps.Keys(check.want))), slices.Collect(maps.Keys(got)), name)
 		for lease, w := range check.want {
@@ -230,7 +232,7 @@ func processOf(lease string) string {
 func acquire(t *testing.T, s *lua.Scripts, lease string, slots int, order int64) lua.SlotReply {
 	t.Helper()
 	r, err := s.AcquireSlot(t.Context(), lua.SlotCall{
-		Model: "m", Limits: lua.ModelLimits{Cap: slots}, Lease: full(lease), Ticket: ticket(order), Times: slotTimes,
+		Model: "m", Limits: lua.OneUpstream(slots), Lease: full(lease), Ticket: ticket(order), Times: slotTimes,
 	})
 	require.NoError(t, err)
 	return r

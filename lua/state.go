@@ -107,7 +107,7 @@ var states = []State{
 	{
 		"observations", OwnerNone, "failures, marks, rotations and statistics begin again; a node that died is not known",
 		[]string{
-			"model:*:breaker", "scheduler:node:suspects:*", "scheduler:node:dead", "scheduler:node:unavailable:*", "scheduler:node:marks",
+			"model:*:breaker:*", "scheduler:node:suspects:*", "scheduler:node:dead", "scheduler:node:unavailable:*", "scheduler:node:marks",
 			"scheduler:pool:*:rotation", "scheduler:pool:*:strategy", "scheduler:pool:*:switches", "scheduler:stats:*", "cmu:stale",
 		},
 	},

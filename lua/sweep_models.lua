@@ -6,7 +6,7 @@
 -- ARGV[2] lease time in ms
 -- ARGV[3] time in ms within which a grant has to be claimed
 -- ARGV[4] last epoch of the guard that the caller has seen
--- ARGV[5...] model, and its limits (see limits_of in include room), of each model
+-- ARGV[5...] model, and its limits (see limits_of in include upstream), of each model
 --
 -- Returns {code, promotions}:
 --   SWEPT  promotions: model and waiter of each workflow that the caller has to signal

@@ -31,7 +31,7 @@ type forest struct {
 
 func newForest(t *testing.T, s *lua.Scripts, slots int, parties ...*party) *forest {
 	f := &forest{
-		hall: &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: slots}}, parties: parties, of: map[string]*party{}, users: map[string]int{},
+		hall: &hall{t: t, s: s, limits: limitsOf(slots, 0)}, parties: parties, of: map[string]*party{}, users: map[string]int{},
 	}
 	for _, c := range parties {
 		for range 4 * c.users * max(1, c.ends) {
@@ -194,7 +194,8 @@ func TestTree_Drained_KeepsOnlyQueues(t *testing.T) {
 func TestReadRoom_QueueRemoved_ItsCallsAreShown(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: map[berth.Queue]int{"kept": 2, "removed": 4}, Cap: 1}}
+		h := &hall{t: t, s: s, limits: limitsOf(1, 0)}
+		h.limits.Queues = map[berth.Queue]int{"kept": 2, "removed": 4}
 		h.arrive("m", "kept", "u", 2)
 		h.arrive("m", "removed", "u", 2)
 		h.limits.Queues = map[berth.Queue]int{"kept": 2}
@@ -214,11 +215,11 @@ func TestTree_OnlyUserOfTeamAtLimit_OthersAreServed(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		require.NoError(t, s.SetLevel(t.Context(), lua.Level{Team: "t"}, 2, 2))
-		h := &hall{t: t, s: s, limits: lua.ModelLimits{Queues: sixQueues, Cap: 1, UserCap: 1}}
+		h := &hall{t: t, s: s, limits: limitsOf(1, 1)}
 		of := func(p lua.Path, rest string) string { return lua.Lease{Process: "p", Path: p, Rest: rest}.ID() }
 		a := lua.Path{Queue: paidStream, Group: lua.Group{Team: "t"}, UserID: "a"}
 		require.Equal(t, lua.SlotGranted, h.acquire("other", of(a, "1")).Code)
-		h.limits.Cap = 0
+		h.limits.Upstreams = lua.OneUpstream(0).Upstreams
 		mine := lua.ModelLeases{Model: "m", Limits: h.limits}
 		for _, l := range []string{of(a, "2"), of(lua.Path{Queue: freeBatch, UserID: "c"}, "3")} {
 			mine.Waiters = append(mine.Waiters, lua.WaitingLease{Lease: l, Ticket: h.acquire("m", l).Ticket})
@@ -227,7 +228,7 @@ func TestTree_OnlyUserOfTeamAtLimit_OthersAreServed(t *testing.T) {
 			_, _, err := s.RenewSlots(t.Context(), longTimes, []lua.ModelLeases{mine})
 			require.NoError(t, err)
 		}
-		mine.Limits.Cap = 1
+		mine.Limits.Upstreams = lua.OneUpstream(1).Upstreams
 		_, out, err := s.RenewSlots(t.Context(), longTimes, []lua.ModelLeases{mine})
 		require.NoError(t, err)
 		require.Equal(t, []string{lua.SlotWaiting, lua.SlotGranted}, []string{out[0].Waiters[0].Code, out[0].Waiters[1].Code})

@@ -104,7 +104,9 @@ func TestRouting_FileChangesWhileTasksRun_NewModelServedRemovedOneFinishes(t *te
 	// A second worker has another file, which is newer: all processes use it.
 	other.write(s.model.URL, map[string]int{"calm": 2, "gone": 1})
 	second := s.start("berth", []string{"worker"}, append(slices.Clone(s.settings), "BERTH_ROUTING_FILE="+other.path))
-	s.eventually("the first worker to use the file of the second", func() bool { return bytes.Contains(s.worker.output(), []byte("routing file not used: a newer revision is")) })
+	s.eventually("the first worker to use the file of the second", func() bool {
+		return bytes.Contains(s.worker.output(), []byte("routing file not used: a newer revision is"))
+	})
 	s.eventually("the API to use it", func() bool { return models()["calm"].Configured.Cap == 2 })
 	calm := map[string]chan struct{}{}
 	for i := range 4 { // of both workers

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"berth"
@@ -13,9 +14,9 @@ import (
 
 type modelCommands struct {
 	List   modelList   `cmd:"" help:"List the models with their limits, slots and waiting calls."`
-	Pause  modelPause  `cmd:"" help:"Start no more calls of a model."`
-	Resume modelResume `cmd:"" help:"End any pause of a model."`
-	Cap    modelCap    `cmd:"" help:"Change the maximum number of concurrent calls of a model."`
+	Pause  modelPause  `cmd:"" help:"Start no more calls of a model or an upstream."`
+	Resume modelResume `cmd:"" help:"End any pause of a model or an upstream."`
+	Cap    modelCap    `cmd:"" help:"Change the maximum number of concurrent calls of a model or an upstream."`
 }
 
 type modelList struct {
@@ -33,11 +34,29 @@ func (c *modelList) Run(ctx context.Context, api *client.Client) error {
 
 func printModels(models ...client.Model) error {
 	w := newTable(os.Stdout)
-	fmt.Fprintln(w, "MODEL\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
+	fmt.Fprintln(w, "MODEL\tUPSTREAM\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
 	for _, m := range models {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
+		only := ""
+		if len(m.Upstreams) == 1 {
+			only = m.Upstreams[0].Name
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, only, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
+		if only != "" {
+			continue
+		}
+		for _, u := range m.Upstreams {
+			fmt.Fprintf(w, "\t%s\t%d\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), pauseState(u.ModelPause))
+		}
 	}
 	return w.Flush()
+}
+
+// upstreamCap formats the cap of an upstream; of one that is learned, with its bounds.
+func upstreamCap(u client.Upstream) string {
+	if !u.Auto {
+		return strconv.Itoa(u.Cap)
+	}
+	return fmt.Sprintf("%d (%d-%d)", u.Cap, u.Min, u.Configured.Cap)
 }
 
 // eta formats an estimated wait.
@@ -76,14 +95,21 @@ func pauseState(m client.ModelPause) string {
 	return state
 }
 
-// modelName is the argument of the commands that change a model.
+// modelName is what the commands change: a model, or one of its upstreams.
 type modelName struct {
-	Name idArg `arg:"" help:"Name of the model in the routing file."`
+	Name     idArg `arg:"" help:"Name of the model in the routing file."`
+	Upstream idArg `help:"Change only this upstream of the model."`
 }
 
-// patch changes a model and prints it.
+// patch changes it and prints the model.
 func (n modelName) patch(ctx context.Context, api *client.Client, change map[string]any) error {
-	m, err := api.PatchModel(ctx, string(n.Name), change)
+	patch := func() (client.Model, error) { return api.PatchModel(ctx, string(n.Name), change) }
+	if n.Upstream != "" {
+		patch = func() (client.Model, error) {
+			return api.PatchUpstream(ctx, string(n.Name), string(n.Upstream), change)
+		}
+	}
+	m, err := patch()
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,11 @@ func TestModel_EachCommand_SendsTheChange(t *testing.T) { // T4
 		`PATCH /v1/models/a%2Fb {"paused":false}`: func() error { return (&modelResume{modelName: name}).Run(t.Context(), api) },
 		`PATCH /v1/models/a%2Fb {"cap":3}`:        func() error { return (&modelCap{modelName: name, Cap: 3}).Run(t.Context(), api) },
 		`PATCH /v1/models/a%2Fb {"cap":null}`:     func() error { return (&modelCap{modelName: name, Reset: true}).Run(t.Context(), api) },
-		`GET /v1/models `:                         func() error { return (&modelList{}).Run(t.Context(), api) },
-		`GET /v1/queues `:                         func() error { return (&queueList{}).Run(t.Context(), api) },
+		`PATCH /v1/models/a%2Fb/upstreams/eu {"cap":3}`: func() error {
+			return (&modelCap{modelName: modelName{Name: "a/b", Upstream: "eu"}, Cap: 3}).Run(t.Context(), api)
+		},
+		`GET /v1/models `: func() error { return (&modelList{}).Run(t.Context(), api) },
+		`GET /v1/queues `: func() error { return (&queueList{}).Run(t.Context(), api) },
 	} {
 		require.NoError(t, run(), want)
 		require.Equal(t, want, <-requests)

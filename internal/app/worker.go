@@ -198,36 +198,23 @@ func (b *base) models() []string { return b.routing.Current().Names() }
 // modelLimits returns the configured limits of a model at the moment of the call.
 func modelLimits(r *routing.Routing, userSlots int) func(model string) lua.ModelLimits {
 	type known struct {
-		of     *routing.Snapshot
-		limits func(model string) lua.ModelLimits
+		of  *routing.Snapshot
+		all map[string]lua.ModelLimits
 	}
 	var last atomic.Pointer[known]
 	return func(model string) lua.ModelLimits {
 		now, k := r.Current(), last.Load()
 		if k == nil || k.of != now {
-			k = &known{now, limitsOf(now, userSlots)}
+			k = &known{now, map[string]lua.ModelLimits{}}
+			for _, name := range now.Names() {
+				k.all[name] = now.Limits(name, userSlots)
+			}
 			last.Store(k)
 		}
-		return k.limits(model)
-	}
-}
-
-// limitsOf returns the limits of a model in a snapshot. A model that no revision has, has the default cap.
-func limitsOf(c *routing.Snapshot, userSlots int) func(model string) lua.ModelLimits {
-	all, weights := map[string]lua.ModelLimits{}, c.QueueWeights()
-	for _, name := range c.Names() {
-		m, _ := c.Of(name).Model(name)
-		first := m.Upstreams[0]
-		all[m.Name] = lua.ModelLimits{
-			Cap: m.Cap, UserCap: userSlots, RPM: m.RPM, TPM: m.TPM, Provider: first.Provider, ProviderCap: first.ProviderCap, Queues: weights,
-			Revision: c.Revision,
-		}
-	}
-	return func(model string) lua.ModelLimits {
-		if l, ok := all[model]; ok {
+		if l, ok := k.all[model]; ok {
 			return l
 		}
-		return lua.ModelLimits{Cap: c.Cap(model), UserCap: userSlots, Queues: weights, Revision: c.Revision}
+		return now.Limits(model, userSlots)
 	}
 }
 

@@ -44,7 +44,8 @@ func waitersCost(ctx context.Context, rdb *redis.Client, waiters int) (float64, 
 	const model, batch, chunks, pairs = "m", 500, 20, 200
 	queues := []berth.Queue{"a", "b", "c", "d", "e", "f"}
 	s := lua.New(rdb, lua.Keys{Cell: "waiters-" + berth.NewID("")})
-	limits := lua.ModelLimits{Cap: slotCap, UserCap: slotCap, Queues: map[berth.Queue]int{"a": 8, "b": 4, "c": 4, "d": 2}}
+	limits := lua.OneUpstream(slotCap)
+	limits.UserCap, limits.Queues = slotCap, map[berth.Queue]int{"a": 8, "b": 4, "c": 4, "d": 2}
 	if _, err := s.MarkNew(ctx); err != nil {
 		return 0, err
 	}

@@ -64,7 +64,7 @@ func TestReport_SeveralProcesses_CountTogether(t *testing.T) { // B2, T21
 	server, keys := testredis.Start(t), lua.Keys{Cell: testredis.Cell(t)}
 	a, rdb := process(t, server.Addr(), keys)
 	b, _ := process(t, server.Addr(), keys)
-	paused := func() bool { return rdb.HExists(t.Context(), keys.ModelLimits("m"), "probe").Val() }
+	paused := func() bool { return rdb.HExists(t.Context(), keys.ModelLimits("m"), "probe:only").Val() }
 	for i := range lua.BreakerFailures - 1 {
 		a.Report(t.Context(), "m", task(i), failed)
 	}
@@ -77,14 +77,14 @@ func TestReport_SeveralProcesses_CountTogether(t *testing.T) { // B2, T21
 	require.False(t, paused())
 	a.Report(t.Context(), "m", task(1), failed)
 	require.True(t, paused())
-	require.Equal(t, failed.Message, rdb.HGet(t.Context(), keys.ModelLimits("m"), "cause").Val())
+	require.Equal(t, failed.Message, rdb.HGet(t.Context(), keys.ModelLimits("m"), "cause:only").Val())
 
-	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until", 1).Err()) // the pause has ended
+	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until:only", 1).Err()) // the pause has ended
 	b.Begun(t.Context(), "m", task(1))
 	require.False(t, paused(), "the probe is answered")
 	b.Report(t.Context(), "m", task(1), failed)
 	require.True(t, paused(), "its answer failed")
-	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until", 1).Err())
+	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until:only", 1).Err())
 	b.Report(t.Context(), "m", task(1), nil)
 	require.False(t, paused(), "the probe succeeded")
 }
@@ -103,7 +103,7 @@ func TestReport_Successes_SentRarely(t *testing.T) {
 	require.False(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
 	b.began = b.began.Add(-successEvery)
 	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
-	require.Zero(t, rdb.Exists(t.Context(), lua.Keys{}.ModelBreaker("m")).Val())
+	require.Zero(t, rdb.Exists(t.Context(), lua.Keys{}.ModelBreaker("m", "only")).Val())
 }
 
 // Without Redis a report is lost, and no call waits for it longer than its timeout.

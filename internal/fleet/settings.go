@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"berth"
@@ -57,12 +59,15 @@ func writeSetting(ctx context.Context, scripts *lua.Scripts, s ledger.Setting) e
 		})
 	case ledger.SettingModel:
 		return write(s, berth.ModelSettings{}, func(m berth.ModelSettings) error {
-			limits := lua.OperatorLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM, Paused: m.Paused, Reason: m.Reason}
-			if !m.ResumedAt.IsZero() {
-				limits.Resumed = m.ResumedAt.UnixMilli()
+			if err := setLimits(ctx, scripts, s.ID, "", m.LimitSettings); err != nil {
+				return err
 			}
-			_, err := scripts.SetModelLimits(ctx, s.ID, lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}, limits)
-			return err
+			for _, upstream := range slices.Sorted(maps.Keys(m.Upstreams)) {
+				if err := setLimits(ctx, scripts, s.ID, upstream, m.Upstreams[upstream]); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	default:
 		if len(s.Body) == 0 {
@@ -70,6 +75,15 @@ func writeSetting(ctx context.Context, scripts *lua.Scripts, s ledger.Setting) e
 		}
 		return scripts.PutServices(ctx, s.Body)
 	}
+}
+
+func setLimits(ctx context.Context, scripts *lua.Scripts, model, upstream string, s berth.LimitSettings) error {
+	limits := lua.OperatorLimits{Cap: s.Cap, RPM: s.RPM, TPM: s.TPM, Paused: s.Paused, Reason: s.Reason}
+	if !s.ResumedAt.IsZero() {
+		limits.Resumed = s.ResumedAt.UnixMilli()
+	}
+	_, err := scripts.SetModelLimits(ctx, model, upstream, lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant}, limits)
+	return err
 }
 
 // write calls put with the value of a setting, which for a deleted one is what it was before.

@@ -69,7 +69,7 @@ func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 		before := set(t, l, ledger.SettingServices, "", berth.RequiredServices{"asr": {"whisper"}})
 		require.False(t, before.Applied)
 		require.Equal(t, "olga", before.By)
-		set(t, l, ledger.SettingModel, "m", berth.ModelSettings{Cap: new(3), Paused: true, Reason: "maintenance"})
+		set(t, l, ledger.SettingModel, "m", berth.ModelSettings{LimitSettings: berth.LimitSettings{Cap: new(3), Paused: true, Reason: "maintenance"}})
 		for _, kind := range []ledger.SettingKind{
 			ledger.SettingPool, ledger.SettingTenant, ledger.SettingStrategy, ledger.SettingServices, ledger.SettingModel,
 		} {
@@ -93,9 +93,9 @@ func TestRestoreSettings_RedisLostData_EveryKindRestored(t *testing.T) {
 			services, err := s.Services(ctx)
 			require.NoError(t, err)
 			require.Equal(t, berth.RequiredServices{"asr": {"whisper"}}, services)
-			room, err := s.ReadRoom(ctx, "m", lua.ModelLimits{Cap: 9}, 0)
+			room, err := s.ReadRoom(ctx, "m", lua.OneUpstream(9), 0)
 			require.NoError(t, err)
-			require.Equal(t, []any{3, true, "maintenance"}, []any{room.Cap, room.Paused, room.Reason})
+			require.Equal(t, []any{3, true, "maintenance"}, []any{room.Upstreams[0].Cap, room.Paused, room.Reason})
 		}
 		all()
 		written, err := fleet.RestoreSettings(ctx, l, s)

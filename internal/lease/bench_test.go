@@ -42,7 +42,7 @@ func handOver(b *testing.B, processes, waiters, slots int, work time.Duration) {
 		require.NoError(b, scripts.Load(ctx))
 		_, err := scripts.MarkNew(ctx)
 		require.NoError(b, err)
-		pool[i] = lease.New(scripts, lease.Options{Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: slots} }})
+		pool[i] = lease.New(scripts, lease.Options{Limits: func(string) lua.ModelLimits { return lua.OneUpstream(slots) }})
 		running.Go(func() { _ = pool[i].Run(run) })
 		<-pool[i].Ready()
 	}

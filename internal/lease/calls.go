@@ -68,7 +68,7 @@ func (o *owner) acquire(e *record) {
 
 // claim confirms a grant that is already in use. If it fails, the next renewal retries it.
 func (o *owner) claim(e *record) {
-	m := lua.ModelLeases{Model: e.model, Limits: o.opts.Limits(e.model), Holders: []string{e.lease}}
+	m := lua.ModelLeases{Model: e.model, Limits: o.opts.Limits(e.model), Holders: []lua.HeldLease{{Lease: e.lease, Upstream: e.upstream}}}
 	o.renewal([]lua.ModelLeases{m}, [][]*record{{e}}, func(*owner) {})
 }
 

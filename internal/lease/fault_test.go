@@ -167,8 +167,8 @@ func TestHolder_GrantTooEarly_IsDetected(t *testing.T) {
 	next := begin(t, other, "m")
 	next.waits(0)
 	settled(t, holder, other)
-	require.NoError(t, c.redis.Del(t.Context(), c.keys.ModelHolders("m")).Err())
-	_, _, err := c.scripts.ReleaseSlot(t.Context(), "m", lua.ModelLimits{Cap: 1}, lua.SlotTimes{TTL: time.Minute, Grant: 10 * time.Second},
+	require.NoError(t, c.redis.Del(t.Context(), c.keys.ModelHolders("m"), c.keys.UpstreamHolders("m", "only")).Err())
+	_, _, err := c.scripts.ReleaseSlot(t.Context(), "m", lua.OneUpstream(1), lua.SlotTimes{TTL: time.Minute, Grant: 10 * time.Second},
 		lua.Lease{Process: "other", Path: lua.Path{Queue: "q_paid_stream", UserID: "u"}}.ID())
 	require.NoError(t, err)
 	require.ErrorIs(t, cancelledFirst(t, slot, next), errEarly)
@@ -203,7 +203,7 @@ func TestHolder_LeaseExpiredInRedis_IsLost(t *testing.T) {
 	s, _ := c.slots(c.server.Addr(), 1, short(5*time.Second, 50*time.Millisecond, time.Second))
 	slot := begin(t, s, "m").granted()
 	settled(t, s)
-	require.NoError(t, c.redis.Del(t.Context(), c.keys.ModelHolders("m")).Err())
+	require.NoError(t, c.redis.Del(t.Context(), c.keys.ModelHolders("m"), c.keys.UpstreamHolders("m", "only")).Err())
 	_, cause := ends(t, slot)
 	require.ErrorIs(t, cause, lease.ErrLost)
 	slot.Release()
@@ -293,7 +293,7 @@ func TestWake_OlderEpoch_StartsNothing(t *testing.T) {
 	notify := func(epoch int64) {
 		now, err := c.redis.Time(t.Context()).Result()
 		require.NoError(t, err)
-		message := fmt.Sprintf("1/1/1\n%d\n%d\nm\n%s", now.Add(waitLimit).UnixMilli(), epoch, waiting[0])
+		message := fmt.Sprintf("1/1/1\n%d\n%d\nm\nonly\n%s", now.Add(waitLimit).UnixMilli(), epoch, waiting[0])
 		require.NoError(t, c.redis.Publish(t.Context(), c.keys.Wake(process), message).Err())
 	}
 	current, err := c.redis.HGet(t.Context(), c.keys.Guard(), "epoch").Int64()

@@ -62,7 +62,7 @@ type Options struct {
 	// MaxHold bounds how long one slot is held, renewed or not. 0 means no bound.
 	MaxHold time.Duration
 	// Limits returns the configured limits of a model; see lua.ModelLimits. It is called by many goroutines and must not
-	// block. A Cap of 0 grants nothing for the time being; a negative one means that the model does not exist.
+	// block. A model without upstreams does not exist.
 	Limits func(model string) lua.ModelLimits
 	Logger *slog.Logger
 }
@@ -75,6 +75,9 @@ type Request struct {
 	UserID string
 	// Cost is an estimate of the call's thousands of tokens; 1 when 0.
 	Cost float64
+	lua.Needs
+	// Ticket is that of an earlier slot of the same call, see Slot.Ticket; it may be empty.
+	Ticket string
 	// Waiter is the id of the waiting task that requests the slot, see lua.ModelWaiter; it ends. It may be empty.
 	Waiter string
 	// LeaseID describes the purpose of the slot. A process prefix and a number make it unique, so that two attempts at the
@@ -129,7 +132,7 @@ func (s *Slots) Ready() <-chan struct{} { return s.ready }
 // room) or Run has ended (ErrClosed). While Redis is unavailable it retries. The slot's context is a child of ctx.
 func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	switch {
-	case r.Model == "" || s.opts.Limits(r.Model).Cap < 0:
+	case r.Model == "" || len(s.opts.Limits(r.Model).Upstreams) == 0:
 		return nil, fmt.Errorf("acquire a slot: unknown model %q", r.Model)
 	case r.Queue == "" || r.UserID == "":
 		return nil, fmt.Errorf("acquire a slot of %s: the request needs a queue and a user", r.Model)
@@ -167,10 +170,12 @@ func (s *Slots) record(ctx context.Context, r Request) *record {
 	return &record{
 		number: n,
 		lease: lua.Lease{
-			Process: s.opts.ProcessID, Path: lua.Path{Queue: r.Queue, UserID: r.UserID}, Cost: r.Cost, Rest: fmt.Sprintf("%s#%d", r.LeaseID, n),
+			Process: s.opts.ProcessID, Path: lua.Path{Queue: r.Queue, UserID: r.UserID}, Cost: r.Cost, Needs: r.Needs,
+			Rest: fmt.Sprintf("%s#%d", r.LeaseID, n),
 		}.ID(),
 		model:     r.Model,
 		waiter:    r.Waiter,
+		ticket:    r.Ticket,
 		position:  -1,
 		ctx:       slotCtx,
 		cancel:    cancel,

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/lease"
+	"berth/lua"
 )
 
 func TestSlots_ManyWaiters_ServedInOrderOfArrival(t *testing.T) {
@@ -97,7 +98,7 @@ func TestAcquire_ContextEnds_LeavesWaitingRoom(t *testing.T) {
 func TestAcquire_UnknownModel_ReturnsError(t *testing.T) {
 	t.Parallel()
 	c := newCell(t)
-	s, _ := c.slots(c.server.Addr(), -1)
+	s, _ := c.slots(c.server.Addr(), 1, func(o *lease.Options) { o.Limits = func(string) lua.ModelLimits { return lua.ModelLimits{} } })
 	_, err := s.Acquire(t.Context(), lease.Request{Model: "m"})
 	require.ErrorContains(t, err, `unknown model "m"`)
 	_, err = s.Acquire(t.Context(), lease.Request{})

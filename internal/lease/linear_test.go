@@ -156,9 +156,14 @@ type client func(ctx context.Context, in opInput) (opOutput, error)
 // long times: nothing expires during a history.
 var calm = lua.SlotTimes{TTL: time.Hour, Grant: time.Hour}
 
+// twoUpstreams returns the limits of a model whose slots are those of two upstreams.
+func twoUpstreams(slots int) lua.ModelLimits {
+	return lua.ModelLimits{Upstreams: []lua.UpstreamLimits{{Name: "u0", Rank: 1, Cap: 1}, {Name: "u1", Rank: 1, Cap: slots - 1}}}
+}
+
 // scripted is the implementation with the real scripts.
 func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
-	limits := lua.ModelLimits{Cap: slots}
+	limits := twoUpstreams(slots)
 	return func(ctx context.Context, in opInput) (opOutput, error) {
 		switch in.kind {
 		case opAcquire:
@@ -167,7 +172,7 @@ func scripted(_ *redis.Client, s *lua.Scripts, slots int) client {
 			n, _ := strconv.ParseInt(order, 10, 64)
 			return opOutput{code: r.Code, position: r.Position, order: n}, err
 		case opRenew:
-			_, out, err := s.RenewSlots(ctx, calm, []lua.ModelLeases{{Model: in.model, Limits: limits, Holders: []string{in.lease}}})
+			_, out, err := s.RenewSlots(ctx, calm, []lua.ModelLeases{{Model: in.model, Limits: limits, Holders: []lua.HeldLease{{Lease: in.lease, Upstream: "u0"}}}})
 			if err != nil {
 				return opOutput{}, err
 			}
@@ -300,7 +305,11 @@ func record(t *testing.T, seed uint64, slots int, disturbed bool, dial func(*red
 			running = false
 		default:
 			for i := range models {
-				h.holders = max(h.holders, c.count(c.keys.ModelHolders("m"+strconv.Itoa(i))))
+				model := "m" + strconv.Itoa(i)
+				h.holders = max(h.holders, c.count(c.keys.ModelHolders(model)))
+				for _, u := range twoUpstreams(slots).Upstreams {
+					require.LessOrEqual(t, c.count(c.keys.UpstreamHolders(model, u.Name)), int64(u.Cap), "concurrent holders of an upstream")
+				}
 			}
 		}
 	}

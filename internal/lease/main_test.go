@@ -55,7 +55,7 @@ func (c *cell) slots(addr string, n int, set ...func(*lease.Options)) (s *lease.
 	c.t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true})
 	opts := lease.Options{
-		Limits: func(string) lua.ModelLimits { return lua.ModelLimits{Cap: n} },
+		Limits: func(string) lua.ModelLimits { return lua.OneUpstream(n) },
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range set {

@@ -25,7 +25,9 @@ func (s *Slots) observe() (stop func()) {
 			o.ObserveInt64(metrics.SlotsInUse, int64(u.holding), labels)
 			o.ObserveInt64(metrics.SlotsWaiting, int64(u.waiting), labels)
 			if room, err := s.scripts.ReadRoom(ctx, model, s.opts.Limits(model), 0); err == nil { // operators may have set the cap
-				o.ObserveInt64(metrics.SlotsLimit, int64(room.Cap), labels)
+				for _, u := range room.Upstreams {
+					o.ObserveInt64(metrics.SlotsLimit, int64(u.Cap), metrics.With(metrics.Model.String(model), metrics.Upstream.String(u.Name)))
+				}
 			}
 		}
 	}, metrics.SlotsInUse, metrics.SlotsWaiting, metrics.SlotsLimit)

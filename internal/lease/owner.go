@@ -3,6 +3,7 @@ package lease
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -162,20 +163,20 @@ func (o *owner) remove(e *record) {
 	delete(o.holding, e.lease)
 }
 
-// hold starts a waiting request, or prolongs a slot that is held.
-func (o *owner) hold(e *record, until time.Time) {
+// hold starts a waiting request with a slot of an upstream, or prolongs a slot that is held.
+func (o *owner) hold(e *record, upstream string, until time.Time) {
 	if e.holding {
 		if until.After(e.until) {
 			e.until = until
 		}
 		return
 	}
-	e.holding, e.until = true, until
+	e.holding, e.upstream, e.until = true, upstream, until
 	if o.opts.MaxHold > 0 {
 		e.hardStop = time.Now().Add(o.opts.MaxHold)
 	}
 	o.holding[e.lease] = e
-	e.granted <- &Slot{slots: o.Slots, record: e}
+	e.granted <- &Slot{slots: o.Slots, record: e, upstream: e.upstream, ticket: e.ticket}
 }
 
 // replied handles Redis's reply about a lease, for a call that was sent at the given time.
@@ -187,12 +188,15 @@ func (o *owner) replied(e *record, sent time.Time, r lua.SlotReply) {
 	}
 	switch r.Code {
 	case lua.SlotHeld, lua.SlotGranted:
+		if e.ticket == "" && r.Now > 0 { // it did not wait: with this ticket it is before those that arrive later
+			e.ticket = fmt.Sprintf("%d/0", 1000*r.Now)
+		}
 		now, until := time.Now(), sent.Add(o.opts.TTL-rounding-o.margin)
 		switch {
 		case e.holding && !now.Before(e.until):
 			o.lose(e, "this process was paused") // even if Redis renewed it: the lease had expired in between
 		case e.holding || now.Before(until):
-			o.hold(e, until)
+			o.hold(e, r.Upstream, until)
 		default:
 			o.poke(now)
 		}
@@ -219,7 +223,7 @@ func (o *owner) woken(w lua.Grant) {
 	default:
 		e.ticket = w.Ticket
 		if until, ok := o.clock.local(w.Expires, o.opts.TTL); ok && time.Now().Before(until.Add(-o.margin)) {
-			o.hold(e, until.Add(-o.margin))
+			o.hold(e, w.Upstream, until.Add(-o.margin))
 			o.claim(e)
 			o.recordHandOver(e.model, until)
 			return
@@ -294,7 +298,7 @@ func (o *owner) everything() (models []lua.ModelLeases, records [][]*record) {
 		}
 		m := &models[last]
 		if e.holding {
-			m.Holders = append(m.Holders, e.lease)
+			m.Holders = append(m.Holders, lua.HeldLease{Lease: e.lease, Upstream: e.upstream})
 		} else {
 			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: e.lease, Ticket: e.ticket})
 		}

@@ -10,6 +10,8 @@ import (
 type Slot struct {
 	slots    *Slots
 	record   *record
+	upstream string
+	ticket   string
 	released atomic.Bool
 }
 
@@ -17,6 +19,13 @@ type Slot struct {
 // Acquire's context. It ends shortly before the slot can be granted again, which leaves the holder time to stop. Release
 // ends it too.
 func (s *Slot) Context() context.Context { return s.record.ctx }
+
+// Upstream returns the upstream of the model whose slot it is.
+func (s *Slot) Upstream() string { return s.upstream }
+
+// Ticket returns what a request passes to get the position that this one had: a call that its upstream could not make waits for another
+// one.
+func (s *Slot) Ticket() string { return s.ticket }
 
 // Release passes the slot to the next waiter and returns when Redis has confirmed it. It waits for one reply; a failed
 // release is retried in the background until the lease has expired. Further calls have no effect.
@@ -44,6 +53,7 @@ type record struct {
 	positions chan int   // buffers the latest position
 	// ---
 	ticket   string // in the order of service, empty until known
+	upstream string // holding: whose slot it is
 	position int
 	holding  bool
 	until    time.Time // holding: when the slot may no longer be used

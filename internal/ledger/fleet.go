@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -74,7 +75,7 @@ func (l *Ledger) ChangeModelSettings(
 }
 
 // changeSetting replaces a setting by the result of change; a zero value deletes it.
-func changeSetting[T comparable](ctx context.Context, l *Ledger, kind SettingKind, id, by string, change func(T) T) (T, error) {
+func changeSetting[T any](ctx context.Context, l *Ledger, kind SettingKind, id, by string, change func(T) T) (T, error) {
 	var zero T
 	for {
 		current, err := l.Setting(ctx, kind, id)
@@ -87,7 +88,7 @@ func changeSetting[T comparable](ctx context.Context, l *Ledger, kind SettingKin
 		}
 		settings = change(settings)
 		var body []byte
-		if settings != zero {
+		if !reflect.ValueOf(settings).IsZero() {
 			if body, err = json.Marshal(settings); err != nil {
 				return zero, fmt.Errorf("settings of a %s: %w", kind, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"berth"
+	"berth/lua"
 )
 
 // Model is one model. It is shared: callers must not change its lists.
@@ -109,6 +110,23 @@ func (c *Catalog) Models() []Model {
 func (c *Catalog) Model(name string) (Model, bool) {
 	m, ok := c.models[c.names[name]]
 	return m, ok
+}
+
+// Limits returns the limits with which calls of a model wait for a slot. They are of no revision, so that those of any process precede them,
+// if the routing file does not have the model. userSlots is the number of slots of one user, 0 for no limit.
+func (c *Catalog) Limits(model string, userSlots int) lua.ModelLimits {
+	l := lua.ModelLimits{UserCap: userSlots, Queues: c.weights}
+	m, ok := c.Model(model)
+	if !ok {
+		l.Revision = -1
+	}
+	for _, u := range m.Upstreams {
+		l.Upstreams = append(l.Upstreams, lua.UpstreamLimits{
+			Name: u.Name, Rank: u.Rank, Cap: u.Cap, Auto: u.Auto, Min: u.Min, RPM: u.RPM, TPM: u.TPM,
+			Provider: u.Provider, ProviderCap: u.ProviderCap, Context: u.ContextTokens,
+		})
+	}
+	return l
 }
 
 // Cap returns the maximum number of concurrent calls of a model, DefaultCap for an unknown model.

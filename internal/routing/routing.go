@@ -48,7 +48,7 @@ type Routing struct {
 	warned     map[string]bool
 }
 
-// Read reads and checks the file of a process; an empty path stands for that of the program. Its error names the setting.
+// Read reads and checks the file of a process; that of the program for an empty path. Its error names the setting.
 func Read(path string, settings llm.Settings, log *slog.Logger) (*Routing, error) {
 	r := &Routing{settings: settings, log: log, own: file{path: path}, warned: map[string]bool{}}
 	r.current.Store(&Snapshot{})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth/internal/llm"
+	"berth/lua"
 )
 
 const (
@@ -44,6 +45,16 @@ func (s *Snapshot) Of(model string) *llm.Catalog {
 	return s.Catalog
 }
 
+// Limits returns the configured limits of a model: of a former one, those of its last revision.
+func (s *Snapshot) Limits(model string, userSlots int) lua.ModelLimits {
+	l := s.Of(model).Limits(model, userSlots)
+	l.Queues = s.QueueWeights()
+	if l.Revision >= 0 { // the model exists
+		l.Revision = s.Revision
+	}
+	return l
+}
+
 // Former returns the models that the routing does not have any more, but accepted tasks, by name. The caller must not change it.
 func (s *Snapshot) Former() map[string]FormerModel { return s.former }
 
@@ -67,7 +78,7 @@ func lacking[T any](models map[string]T, c *llm.Catalog) map[string]T {
 	return lacking
 }
 
-// addRemoved adds the models that some revision since a known one had, to a snapshot that nobody has yet. Tasks may have been accepted with them.
+// addRemoved adds the models that some revision since a known one had, to a snapshot that is not published yet. Tasks may have been accepted with them.
 func (r *Routing) addRemoved(ctx context.Context, next *Snapshot, since int64) error {
 	models, err := r.ledger.RoutingModels(ctx)
 	if err != nil {

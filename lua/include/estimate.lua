@@ -37,7 +37,7 @@ end
 
 -- call_waiting returns the lease with which the call of a waiter waits in the room; nil when it does not.
 local function call_waiting(room, waiter)
-  local flow, rest = flow_of(room, waiter), '^[^/]+/[^/]+/[^/]+/(.*)$'
+  local flow, rest = flow_of(room, waiter), '^[^/]+/[^/]+/[^/]+/[^/]*/(.*)$'
   if not flow.calls then
     flow.calls = {}
     for _, lease in ipairs(redis.call('ZRANGE', flow.leases, 0, -1)) do
@@ -49,10 +49,7 @@ local function call_waiting(room, waiter)
 end
 
 -- behind returns how many of so many calls do not get a free slot.
-local function behind(room, n)
-  local live = '(' .. whole(room.call.now)
-  return n - math.max(0, room.cap - redis.call('ZCOUNT', room.holders, live, '+inf'))
-end
+local function behind(room, n) return n - free_slots(room) end
 
 -- coming returns how many calls are on the way to the room.
 local function coming(room)
@@ -90,4 +87,4 @@ local function estimate(room, path)
 end
 
 -- out_of_service reports whether a room grants no slot until its model is resumed.
-local function out_of_service(room) return room.paused or room.cap == 0 or room.resumes > room.call.now end
+local function out_of_service(room) return not works(room) end

@@ -1,6 +1,6 @@
 -- Waiters are tasks that wait in their workflows, which costs no polling and no worker. A room sees only the leases of running
 -- activities; so that its order is fair, all other tasks wait here, in the same order, and their workflows are signalled when
--- they are among the next. The ids of waiters are waiter/{path}/{cost}/{task}:{step}. The keys are those of a room:
+-- they are among the next. The ids of waiters are waiter/{path}/{cost}/{needs}/{task}:{step}. The keys are those of a room:
 --   model:{m}:waiter:waiting, flow:{path}, order:{path}, finish:{path}, weights:{path}, users, state   see include room
 --   model:{m}:waiter:promoted   zset  waiter whose workflow has to be signalled -> when to signal it again
 --   model:{m}:waiter:signalled  zset  waiter whose call is expected in the room -> until when
@@ -111,7 +111,7 @@ local function promote(room)
   if ahead >= window and redis.call('ZCARD', room.order) == 0 then
     -- All calls that wait in the room are those of users at their limits. They do not keep its free slots from other users.
     waiters.below = true
-    ahead = window - math.max(0, room.cap - redis.call('ZCARD', room.holders) - (ahead - redis.call('ZCARD', room.waiting)))
+    ahead = window - math.max(0, free_slots(room) - (ahead - redis.call('ZCARD', room.waiting)))
   end
   for _ = 1, MAX_STEPS do
     if ahead >= window then break end

@@ -1,8 +1,9 @@
 -- A model's slots and the room in which leases wait for one, shared by the scripts of model slots. A pool of nodes has such a room, too:
--- see include handover. The ids of leases are {process}/{path}/{cost}/{rest}; see Lease in slot.go. A path is a queue and the levels
--- below it, such as q_paid_stream|team:a|user:b; the order is a tree of paths, and each lease waits at a leaf, its flow. Every key begins
--- with the prefix that keys.go passes:
+-- see include handover. The ids of leases are {process}/{path}/{cost}/{needs}/{rest}; see Lease in slot.go. A path is a queue and the levels
+-- below it, such as q_paid_stream|team:a|user:b; the order is a tree of paths, and each lease waits at a leaf, its flow. A slot is one of
+-- an upstream, see include upstream. Every key begins with the prefix that keys.go passes:
 --   model:{m}:holders         zset  lease -> expiry in Redis milliseconds; a grant not claimed yet has a short one
+--   model:{m}:holders:{u}     zset  the same of the leases on the slots of one upstream
 --   model:{m}:waiting         zset  waiting lease -> expiry
 --   model:{m}:flow:{path}     zset  waiting lease of a flow -> order of arrival
 --   model:{m}:order:{path}    zset  child of a path with waiting leases -> tag; without those at their limit. The empty path is the
@@ -14,11 +15,13 @@
 --                                   of waiting leases below it; taken: when the last slot was granted; granted: when
 --                                   the last waiter got one; turn: ms from one such grant to the next, times the cap,
 --                                   smoothed
---   model:{m}:limits          hash  base: the limits that processes pass; cap, rpm, tpm, paused, reason, resumed: those of
---                                   operators, see set_model_limits;
---                                   until, cause: a pause with an end; probe: 1 while one call at a time tries a
---                                   model that failed, see report_call
---   model:{m}:pace            hash  requests, tokens: when the granted ones are used up
+--   model:{m}:limits          hash  base, revision: the limits that processes pass; paused, reason, resumed: of operators; cap, rpm, tpm:
+--                                   of operators, for a model with one upstream; and for each upstream
+--                                   {field}:{u}: cap, rpm, tpm, paused, reason, resumed: of operators, see set_model_limits;
+--                                   until, cause: a pause with an end; probe: 1 while one call at a time tries an upstream
+--                                   that failed; ramp: when its slots began to double after a pause; learned, lowered, good: its
+--                                   automatic cap; see report_call
+--   model:{m}:pace:{u}        hash  requests, tokens: when the granted ones are used up
 --   slots:{level}             zset  lease below a level with a limit, such as user:b, of all models -> expiry
 --   slots:{level}:aside       zset  {model} {path} in which the level was set aside -> since when
 --   slots:provider:{p}        zset  lease of a provider, of all its models -> expiry
@@ -38,6 +41,9 @@
 -- The work of a call does not depend on the number of waiters: it removes so many dead ones, and skips so many that
 -- cannot be granted. What is left has the next call, for which `next` asks soon.
 local MAX_DEAD, MAX_STEPS = 64, 64
+
+-- MAX_SKIPPED is how many flows, and how many leases of a flow, are skipped because no free upstream can take them.
+local MAX_SKIPPED = 16
 
 -- MAX_ROOMS is how many other models a release serves.
 local MAX_ROOMS = 16
@@ -67,34 +73,32 @@ local function grace_of(call)
   return call.grace
 end
 
--- limits_of parses the limits that a process passes; nil when they are unreadable. 0 is no limit, except for cap.
-local parsed = {}
-local function limits_of(base)
-  if parsed[base] == nil then
-    local ok, l = pcall(cjson.decode, base)
-    local readable = ok and type(l) == 'table' and type(l.queues) == 'table' and type(l.provider) == 'string'
-    for _, field in ipairs({ 'cap', 'userCap', 'rpm', 'tpm', 'providerCap' }) do readable = readable and type(l[field]) == 'number' end
-    parsed[base] = readable and l
-  end
-  return parsed[base] or nil
+-- set_aside remembers what waits for a slot of a level or a provider.
+local function set_aside(call, key, member, ttl)
+  redis.call('ZADD', key .. ':aside', 'NX', whole(call.now), member)
+  if redis.call('PTTL', key .. ':aside') < ttl then redis.call('PEXPIRE', key .. ':aside', ttl) end
 end
 
--- room_of returns a model's room with its current limits. A process passes its limits, which remain for calls that concern
--- the room without being about it; nil when no process has passed any. They have to be readable.
+-- include upstream
+
+-- room_of returns a model's room with its current limits; nil when no process has passed any. Those that are passed have to be readable.
 local function room_of(call, model, base)
   local stem = call.prefix .. 'model:' .. model .. ':'
-  local v = redis.call('HMGET', stem .. 'limits', 'base', 'cap', 'rpm', 'tpm', 'paused', 'until', 'probe')
-  if base and v[1] ~= base and not call.reads then redis.call('HSET', stem .. 'limits', 'base', base) end
-  local l = limits_of(base or v[1] or '')
+  local l = limits_in_use(call, stem .. 'limits', base)
   if not l then return nil end
-  return {
+  local room = {
     call = call, model = model, stem = stem, nodes = {}, levels = {}, queues = l.queues, mine = {}, granted = {},
-    holders = stem .. 'holders', waiting = stem .. 'waiting', order = stem .. 'order:', users = stem .. 'users',
-    state = stem .. 'state', pace = stem .. 'pace',
-    cap = math.min(tonumber(v[2] or l.cap), v[7] == '1' and 1 or math.huge), rpm = tonumber(v[3] or l.rpm), tpm = tonumber(v[4] or l.tpm), user_cap = l.userCap,
-    paused = v[5] == '1', resumes = tonumber(v[6] or '0'), probing = v[7] == '1',
-    provider = l.providerCap > 0 and call.prefix .. 'slots:provider:' .. l.provider, provider_cap = l.providerCap,
+    holders = stem .. 'holders', waiting = stem .. 'waiting', order = stem .. 'order:', users = stem .. 'users', state = stem .. 'state',
+    paused = redis.call('HGET', stem .. 'limits', 'paused') == '1', user_cap = l.userCap, resumes = nil,
+    upstreams = upstreams_of(call, stem, l),
   }
+  room.cap = cap_of(room.upstreams)
+  for _, u in ipairs(room.upstreams) do
+    if room.paused then u.paused = true end
+    room.resumes = math.min(room.resumes or u.resumes, u.resumes)
+  end
+  room.resumes = room.resumes or 0
+  return room
 end
 
 -- include tree
@@ -135,11 +139,6 @@ local function full_on(room, flow)
     if is_full(room, node) then full = full or node end
   end
   return full
-end
-
-local function set_aside(call, key, member, ttl)
-  redis.call('ZADD', key .. ':aside', 'NX', whole(call.now), member)
-  if redis.call('PTTL', key .. ':aside') < ttl then redis.call('PEXPIRE', key .. ':aside', ttl) end
 end
 
 -- set_node_aside takes a node that is at its limit out of the order; `member` is that of a flow.
@@ -232,18 +231,28 @@ local function leave(room, lease)
   end
 end
 
--- hold gives a lease of a flow a slot until expiry, or prolongs it.
-local function hold(room, lease, flow, expiry)
+-- hold gives a lease of a flow a slot of an upstream until expiry, or prolongs it.
+local function hold(room, lease, flow, u, expiry)
   local call = room.call
   expiry = whole(expiry)
   redis.call('ZADD', room.holders, expiry, lease)
+  if redis.call('ZADD', u.holders, expiry, lease) == 1 and u.used then u.used, u.opens = u.used + 1, nil end
+  redis.call('PEXPIRE', u.holders, call.ttl) -- what is left of an upstream that was removed
   for _, node in ipairs(flow.limited) do
     call.used[node.name] = in_use(call, node.name) + redis.call('ZADD', slots_key(call, node.name), expiry, lease)
     redis.call('PEXPIRE', slots_key(call, node.name), call.ttl)
   end
-  if room.provider then
-    redis.call('ZADD', room.provider, expiry, lease)
-    redis.call('PEXPIRE', room.provider, call.ttl)
+  if u.provider then
+    redis.call('ZADD', u.provider, expiry, lease)
+    redis.call('PEXPIRE', u.provider, call.ttl)
+  end
+end
+
+-- held_by returns the upstream whose slot a lease has; nil where none is known.
+local function held_by(room, lease)
+  if not redis.call('ZSCORE', room.holders, lease) then return nil end
+  for _, u in ipairs(room.upstreams) do
+    if redis.call('ZSCORE', u.holders, lease) then return u end
   end
 end
 
@@ -265,7 +274,13 @@ local function unhold(room, lease, flow)
     free(call, slots_key(call, node.name), lease, node.name)
     call.used[node.name] = nil
   end
-  if room.provider then free(call, room.provider, lease) end
+  for _, u in ipairs(room.upstreams) do
+    if redis.call('ZREM', u.holders, lease) == 1 then
+      u.used, u.opens = nil, nil
+      if u.provider then free(call, u.provider, lease) end
+      break
+    end
+  end
   return true
 end
 
@@ -309,55 +324,6 @@ local function join(room, lease, ticket)
   end
 end
 
--- pace_left returns in how many milliseconds a limit per minute permits the next grant, of so many units, by the generic cell
--- rate algorithm (ITU-T I.371) with a burst of a tenth: no minute has more than the limit, except where a grant has more units.
-local function pace_left(limit, units, used_up, now)
-  local burst = math.max(1, math.floor(limit / 10))
-  units = math.min(units, burst)
-  local interval = 60000 / (limit - burst + units)
-  return math.max(0, math.ceil(used_up - (burst - units) * interval - now)), interval
-end
-
--- stopped returns for how many milliseconds a room is paused or over its pace.
-local function stopped(room)
-  local now, left = room.call.now, 0
-  if room.paused then return room.call.ttl end
-  if room.resumes > now then return room.resumes - now end
-  if room.rpm == 0 and room.tpm == 0 then return 0 end
-  local used = redis.call('HMGET', room.pace, 'requests', 'tokens')
-  if room.rpm > 0 then left = pace_left(room.rpm, 1, tonumber(used[1] or '0'), now) end
-  if room.tpm > 0 then left = math.max(left, (pace_left(room.tpm, 1000, tonumber(used[2] or '0'), now))) end
-  return left
-end
-
--- held_back returns for how many milliseconds a room with free slots grants none: it is stopped, or its provider has no free
--- slot. Then it is set aside.
-local function held_back(room)
-  local call, left = room.call, stopped(room)
-  if left == 0 and room.provider then
-    redis.call('ZREMRANGEBYSCORE', room.provider, '-inf', whole(call.now))
-    if redis.call('ZCARD', room.provider) >= room.provider_cap then
-      set_aside(call, room.provider, room.model, ASIDE_TTL)
-      local first = redis.call('ZRANGE', room.provider, 0, 0, 'WITHSCORES')
-      left = first[2] and math.max(1, tonumber(first[2]) - call.now) or call.ttl
-    end
-  end
-  return left
-end
-
--- charge_pace records a grant, whose cost is in thousands of tokens.
-local function charge_pace(room, cost)
-  local now = room.call.now
-  for field, c in pairs({ requests = { room.rpm, 1, 1 }, tokens = { room.tpm, 1000, cost * 1000 } }) do
-    if c[1] > 0 then
-      local _, interval = pace_left(c[1], c[2], 0, now)
-      local used_up = math.max(now, tonumber(redis.call('HGET', room.pace, field) or '0')) + c[3] * interval
-      redis.call('HSET', room.pace, field, precise(used_up))
-      redis.call('PEXPIRE', room.pace, whole(math.max(120000, used_up - now)))
-    end
-  end
-end
-
 -- gap_of returns the smoothed time in ms between two grants to waiters; -1 when it is not known. It is stored for one slot, so
 -- that it follows a change of the cap. While all slots are in use, a call lasts at least as long as the last grant is past.
 local function gap_of(room)
@@ -380,11 +346,11 @@ end
 
 -- notify publishes a grant to the lease's process. The message has the lease's ticket, so that a late claim keeps it, and the
 -- epoch of the guard, so that the grant of a master that was replaced without noticing starts nothing.
-local function notify(room, lease, process, ticket, expiry)
+local function notify(room, lease, u, process, ticket, expiry)
   local call = room.call
   call.epoch = call.epoch or redis.call('HGET', call.guard, 'epoch') or '0'
   redis.call('PUBLISH', call.prefix .. 'wake:' .. process,
-    table.concat({ ticket, whole(expiry), call.epoch, room.model, lease }, '\n'))
+    table.concat({ ticket, whole(expiry), call.epoch, room.model, u.name, lease }, '\n'))
 end
 
 -- advance continues the order after take_first.
@@ -411,41 +377,78 @@ local function served(room, key, path)
   end
 end
 
--- grant_first gives a slot to the first lease of a flow, which has `member` in the order.
-local function grant_first(room, flow, lease, member)
+-- grant gives a slot of an upstream to a lease of a flow, whose first lease is `member` in the order.
+local function grant(room, flow, lease, u, member)
   local call, mine = room.call, room.mine
   local _, process, cost = flow_of(room, lease)
   local ticket = take_first(room, flow, lease, member, cost)
   local expiry = call.now + (mine[lease] and call.ttl or call.grant)
-  hold(room, lease, flow, expiry)
-  charge_pace(room, cost)
+  hold(room, lease, flow, u, expiry)
+  charge_pace(call, u, cost)
   measure_gap(room)
   for _, node in ipairs(flow.limited) do served(room, slots_key(call, node.name), node.path) end
-  if room.provider then redis.call('ZREM', room.provider .. ':aside', room.model) end
+  if u.provider then redis.call('ZREM', u.provider .. ':aside', room.model) end
   advance(room, flow, member)
-  room.granted[flow.path] = true
-  if not mine[lease] then notify(room, lease, process, ticket, expiry) end
+  u.opens, room.granted[flow.path] = nil, true
+  if mine[lease] then
+    mine[lease] = u
+  else
+    notify(room, lease, u, process, ticket, expiry)
+  end
+end
+
+-- next_of returns the first lease of a flow that an upstream can take now, and the upstream: one that cannot be served yet does not keep
+-- back those behind it. It checks a limited number.
+local function next_of(room, flow, first)
+  local u = choose(room, first)
+  if u or not room.upstreams[2] then return first, u end
+  for _, lease in ipairs(redis.call('ZRANGE', flow.leases, 1, MAX_SKIPPED)) do
+    u = tonumber(redis.call('ZSCORE', room.waiting, lease) or '0') > room.call.now and choose(room, lease)
+    if u then return lease, u end
+  end
+end
+
+-- skip takes a flow out of the order for the time of a search, as no upstream can take its leases. return_skipped puts it back.
+local function skip(flow, member)
+  local s = { flow = flow, member = member, tags = tags_of(flow, member) }
+  unlist(flow, member)
+  unlist_empty(flow.parent)
+  return s
+end
+
+local function return_skipped(s)
+  local node, member = s.flow, s.member
+  while node.parent and not is_listed(node, member) do
+    list(node, member, math.max(s.tags[node.depth], finish_of(node))) -- what is above may have been served meanwhile
+    member, node = nil, node.parent
+  end
 end
 
 -- grant_free_slots grants free slots in the fair order. A lease of room.mine belongs to the caller and holds immediately. Any
--- other is granted for a short time, and its process is notified.
+-- other is granted for a short time, and its process is notified. Leases that no free upstream can take are skipped, but not all.
 local function grant_free_slots(room)
-  local free = room.cap - redis.call('ZCARD', room.holders)
-  if free <= 0 or redis.call('ZCARD', room.order) == 0 then return end
-  if grace_of(room.call) > 0 then return end
+  if redis.call('ZCARD', room.order) == 0 or not is_open(room) or grace_of(room.call) > 0 then return end
+  local skipped, done = {}, false
   for _ = 1, MAX_STEPS do
-    if free <= 0 or held_back(room) > 0 then return end
     local flow, member = first_flow(room)
-    if not flow then return end
-    local lease = head_of(flow)
-    if tonumber(redis.call('ZSCORE', room.waiting, lease) or '0') <= room.call.now then
-      leave(room, lease)
+    done = not flow or not is_open(room)
+    if done then break end
+    local first = head_of(flow)
+    if tonumber(redis.call('ZSCORE', room.waiting, first) or '0') <= room.call.now then
+      leave(room, first)
     elseif not set_full_aside(room, flow, member) then
-      grant_first(room, flow, lease, member)
-      free = free - 1
+      local lease, u = next_of(room, flow, first)
+      done = not u and #skipped == MAX_SKIPPED
+      if done then break end
+      if u then
+        grant(room, flow, lease, u, member)
+      else
+        table.insert(skipped, skip(flow, member))
+      end
     end
   end
-  room.unfinished = true
+  for _, s in ipairs(skipped) do return_skipped(s) end
+  room.unfinished = not done
 end
 
 -- return_aside returns a path that was set aside in a room to its order, and that of its waiters. It reports whether leases wait below it.
@@ -493,7 +496,9 @@ local function serve(room)
   if not room.listed then table.insert(rooms, room) end
   for _, r in ipairs(rooms) do
     serve_room(r)
-    if r.provider and redis.call('ZCARD', r.order) == 0 then redis.call('ZREM', r.provider .. ':aside', r.model) end
+    for _, u in ipairs(r.upstreams) do
+      if u.provider and redis.call('ZCARD', r.order) == 0 then redis.call('ZREM', u.provider .. ':aside', r.model) end
+    end
   end
   for _, f in ipairs(freed) do
     local first = f.paths[1]
@@ -510,16 +515,19 @@ local function revoke_unclaimed(room, lease, flow)
   if redis.call('ZSCORE', room.holders, lease) and grace_of(room.call) > 0 then unhold(room, lease, flow) end
 end
 
--- take_free_slot gives a slot to a lease where none waits, and reports whether it did. No lease is behind it, so it costs nothing.
+-- take_free_slot gives a slot to a lease where none waits, and returns its upstream; nil where it gets none. No lease is behind it, so it
+-- costs nothing.
 local function take_free_slot(room, lease)
-  if redis.call('ZCARD', room.waiting) > 0 or redis.call('ZCARD', room.holders) >= room.cap then return false end
+  if redis.call('ZCARD', room.waiting) > 0 then return nil end
+  local u = choose(room, lease)
+  if not u then return nil end
   local flow, _, cost = flow_of(room, lease)
-  if full_on(room, flow) or held_back(room) > 0 or grace_of(room.call) > 0 then return false end
-  hold(room, lease, flow, room.call.now + room.call.ttl)
+  if full_on(room, flow) or grace_of(room.call) > 0 then return nil end
+  hold(room, lease, flow, u, room.call.now + room.call.ttl)
   redis.call('HSET', room.state, 'taken', whole(room.call.now))
-  charge_pace(room, cost)
-  room.granted[flow.path], room.vacant = true, true
-  return true
+  charge_pace(room.call, u, cost)
+  u.opens, room.granted[flow.path], room.vacant = nil, true, true
+  return u
 end
 
 -- next_expiry returns in how many milliseconds a slot may become free without a notification; 0 when no lease waits.
@@ -527,12 +535,12 @@ local function next_expiry(room)
   local call = room.call
   if redis.call('ZCARD', room.waiting) == 0 then return 0 end
   if room.unfinished then return 1 end
-  if redis.call('ZCARD', room.holders) < room.cap then
-    if grace_of(call) > 0 then return grace_of(call) end
-    local left = held_back(room)
-    return left > 0 and math.max(1, left) or call.levels_next or call.ttl
+  local open, left = false, call.ttl
+  for _, u in ipairs(room.upstreams) do
+    local opens = opens_in(room, u)
+    open = open or opens == 0
+    if opens > 0 then left = math.min(left, opens) end
   end
-  local first = redis.call('ZRANGE', room.holders, 0, 0, 'WITHSCORES')
-  if not first[2] then return call.ttl end
-  return math.max(1, tonumber(first[2]) - call.now)
+  if open and grace_of(call) > 0 then return grace_of(call) end
+  return math.max(1, open and math.min(left, call.levels_next or left) or left)
 end

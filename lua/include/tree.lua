@@ -62,7 +62,7 @@ end
 
 -- is_lease reports whether a lease id has all its parts.
 local function is_lease(lease)
-  local path, cost = string.match(lease, '^[^/]+/([^/]+)/([^/]+)/')
+  local path, cost = string.match(lease, '^[^/]+/([^/]+)/([^/]+)/[^/;]*;[^/;]*;[^/]*/')
   return cost and tonumber(cost) ~= nil and string.find(path, '^[^|]+|[^|]+') ~= nil
 end
 
