@@ -114,11 +114,16 @@ type step struct {
 	// template is the version of the task, and spec its description of the step.
 	template *template.Template
 	spec     template.Step
-	// upstream is that of the step's slot.
-	upstream string
-	writer   *stream.Writer
-	stage    berth.Stage
-	answer   berth.Answer
+	// upstream is that of the step's slot, and provider its provider. excluded are those that this attempt does not use again, and faults
+	// what they answered.
+	upstream, provider string
+	excluded           []string
+	faults             []failedCall
+	writer             *stream.Writer
+	stage              berth.Stage
+	answer             berth.Answer
+	// shown is set once readers have a part of the answer.
+	shown bool
 	// reasoned is set once readers know that the model is reasoning.
 	reasoned bool
 	// announced is set once readers know that the step is next, or that it starts again.
@@ -176,23 +181,23 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	slot, err := s.acquire(ctx, messages)
+	s.excluded = s.Catalog(s.in.Step.Model).Unkeyed(call.Model)
+	slot, err := s.acquire(ctx, call, "")
 	if err != nil {
 		return out, err
 	}
-	defer slot.Release()
 	// Again, because the process that has the answer may have been without Redis until now, as this one was.
-	if h, err := s.held(ctx); err != nil {
-		return out, err
-	} else if h != nil {
+	if h, err := s.held(ctx); err != nil || h != nil {
 		slot.Release()
+		if err != nil {
+			return out, err
+		}
 		return s.adopt(ctx, h)
 	}
-	output, err := s.callInSlot(slot, call)
+	output, err := s.callUpstreams(ctx, slot, call)
 	if err != nil {
 		return out, err
 	}
-	slot.Release()
 	return s.finish(ctx, output)
 }
 
@@ -210,61 +215,6 @@ func (s *step) openWriter(ctx context.Context) (closeWriter func(failed *error))
 			s.Logger.Warn("stream writer not closed", "task", s.in.ID, "error", err)
 		}
 	}
-}
-
-// callInSlot starts the step and calls the model within the slot's lease and the step's timeout. The provider is called while
-// the start is recorded. Nothing that it returns is published before that has succeeded, and where the task has ended or a
-// later attempt owns it, the call is cancelled.
-func (s *step) callInSlot(slot *lease.Slot, call llm.Call) (berth.Asset, error) {
-	ctx, cancel := context.WithTimeout(slot.Context(), min(s.in.Timeout, s.Options.CallTimeout))
-	defer cancel()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	s.started = make(chan struct{})
-	go func() {
-		defer close(s.started)
-		if err := s.start(ctx, s.servedBy()); err != nil {
-			s.startErr = cause(ctx, err)
-			stop(s.startErr)
-		}
-	}()
-	output, err := s.call(ctx, call)
-	<-s.started
-	switch {
-	case s.startErr != nil:
-		s.logCall(ctx, callCode(ctx, s.startErr))
-		return berth.Asset{}, s.startErr
-	case err != nil:
-		return berth.Asset{}, s.failed(ctx, cause(ctx, err))
-	default:
-		return output, nil
-	}
-}
-
-// awaitStart returns once the start is recorded, or why it could not be.
-func (s *step) awaitStart() error {
-	<-s.started
-	return s.startErr
-}
-
-// failed logs the unsuccessful call and notifies readers when it will be retried.
-func (s *step) failed(ctx context.Context, err error) error {
-	s.logCall(ctx, callCode(ctx, err))
-	call, ok := errors.AsType[*llm.CallError](err)
-	if !ok {
-		return err
-	}
-	if late := call.Before(s.in.DeadlineAt); late != call {
-		return late
-	}
-	if call.Retryable && s.mayBuy() {
-		if werr := s.writer.Event(berth.Event{
-			Type: berth.EventStageProgress, Code: call.Code, Message: text(s.in.Locale, msgRetry) + ": " + call.Message,
-		}); werr != nil {
-			s.Logger.Debug("retry notice not published", "task", s.in.ID, "error", werr)
-		}
-	}
-	return err
 }
 
 // mayBuy reports whether the step may buy another answer.
@@ -303,7 +253,7 @@ func (s *step) logUnused(ctx context.Context, call ledger.ModelCall, code berth.
 func (s *step) modelCall() ledger.ModelCall {
 	return ledger.ModelCall{
 		UserID: s.in.UserID, TaskID: s.in.ID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
-		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Usage: s.last.Usage,
+		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Upstream: s.last.Upstream, Usage: s.last.Usage,
 		FinishReason: s.last.FinishReason, PromptTruncated: s.last.PromptTruncated, Simulated: s.last.Provider == llm.LocalProvider,
 		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(),
 	}

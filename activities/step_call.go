@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"berth"
 	"berth/internal/breaker"
@@ -18,7 +19,7 @@ import (
 
 func (s *step) newCall(messages []llm.Message) llm.Call {
 	return llm.Call{
-		Model: s.in.Step.Model, Messages: messages, JSON: s.spec.Schema != nil, MaxTokens: s.spec.MaxOutputTokens,
+		Model: s.in.Step.Model, Upstream: s.upstream, Messages: messages, JSON: s.spec.Schema != nil, MaxTokens: s.spec.MaxOutputTokens,
 		Labels: []any{"task", s.in.ID, "step", s.in.Step.Name, "fence", s.attempt.Fence},
 	}
 }
@@ -42,14 +43,14 @@ func (s *step) call(ctx context.Context, call llm.Call) (berth.Asset, error) {
 
 // ask makes one provider call within the step's slot and passes its text to onText as it arrives.
 func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) error) (string, error) {
-	begun := false
+	begun, start := false, time.Now()
 	res, err := s.Models.Stream(ctx, call, func(d llm.Delta) error {
 		if err := s.awaitStart(); err != nil {
 			return err
 		}
 		if !begun {
 			begun = true
-			s.Breaker.Begun(ctx, s.in.Step.Model, s.in.Ref())
+			s.Breaker.Begun(ctx, s.reported(time.Since(start)))
 		}
 		if d.Reasoning != "" && !s.reasoned {
 			s.reasoned = true
@@ -60,6 +61,7 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) er
 		if d.Content == "" && !d.Withdrawn || onText == nil {
 			return s.writer.Err()
 		}
+		s.shown = true
 		return onText(d)
 	})
 	s.last = res
@@ -67,12 +69,22 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) er
 	if res.Usage != (berth.Usage{}) {
 		s.bought++
 	}
+	shows := err
 	if err != nil && res.FirstToken == 0 && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		s.Breaker.Report(ctx, s.in.Step.Model, s.in.Ref(), breaker.ErrNoAnswer)
-	} else {
-		s.Breaker.Report(ctx, s.in.Step.Model, s.in.Ref(), err)
+		shows = breaker.ErrNoAnswer
 	}
+	s.Breaker.Report(ctx, s.reported(time.Since(start)), shows)
 	return res.Text, err
+}
+
+// reported describes the present call for the breaker.
+func (s *step) reported(took time.Duration) breaker.Call {
+	m, _ := s.Catalog(s.in.Step.Model).Model(s.in.Step.Model)
+	u, ok := m.Upstream(s.upstream)
+	if !ok {
+		u.Name = s.upstream
+	}
+	return breaker.Call{Model: s.in.Step.Model, Upstream: u, Task: s.in.Ref(), Took: took}
 }
 
 // stream publishes the answer token by token, with the stages and items that the model marks.
@@ -91,7 +103,7 @@ func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 		if d.Withdrawn {
 			parser = s.template.NewStageParser()
 			all.Reset()
-			if err := s.withdraw(); err != nil {
+			if err := s.withdraw(msgThought); err != nil {
 				return err
 			}
 		}
@@ -114,13 +126,23 @@ func (s *step) stream(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	return s.result(berth.AnswerMediaType, b), nil
 }
 
-// withdraw tells readers that the text so far is not the answer: the model thought aloud.
-func (s *step) withdraw() error {
+// withdraw notifies readers that the text so far is not the answer, and why.
+func (s *step) withdraw(why message) error {
 	s.answer.Items, s.stage = nil, s.firstStage()
 	s.writer.SetStage(s.stage)
 	return s.writer.Event(berth.Event{
-		Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgThought), Status: berth.TaskStreaming,
+		Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, why), Status: berth.TaskStreaming,
 	})
+}
+
+// withdrawShown withdraws what readers have of an answer that failed. Nothing else of the call has reached them.
+func (s *step) withdrawShown() error {
+	s.reasoned = false
+	if !s.shown {
+		return nil
+	}
+	s.shown = false
+	return s.withdraw(msgReset)
 }
 
 func (s *step) part(p template.Piece, all *strings.Builder) error {
@@ -200,7 +222,7 @@ func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, erro
 // askAgain logs the last call, whose answer is not complete, and makes the next one.
 func (s *step) askAgain(ctx context.Context, why message, messages []llm.Message) (string, error) {
 	s.logCall(ctx, berth.CodeInvalidOutput)
-	if err := s.claim(ctx, ledger.CallStart{Call: s.calls, Provider: s.servedBy()}); err != nil {
+	if err := s.claim(ctx, ledger.CallStart{Call: s.calls, Provider: s.provider, Upstream: s.upstream}); err != nil {
 		return "", err
 	}
 	if err := s.writer.Event(berth.Event{Type: berth.EventStageProgress, Message: text(s.in.Locale, why)}); err != nil {

@@ -36,7 +36,7 @@ type heldAnswer struct {
 func (s *step) finish(ctx context.Context, output berth.Asset) (workflows.StepOutput, error) {
 	call := s.modelCall()
 	s.Logger.InfoContext(ctx, "model answered", "task", s.in.ID, "step", s.in.Step.Name, "fence", call.Fence, "model", call.Model,
-		"provider", call.Provider, "inputTokens", call.Usage.InputTokens, "outputTokens", call.Usage.OutputTokens)
+		"upstream", call.Upstream, "provider", call.Provider, "inputTokens", call.Usage.InputTokens, "outputTokens", call.Usage.OutputTokens)
 	flushing, cancel := context.WithTimeout(ctx, 2*time.Second)
 	err := s.writer.Flush(flushing)
 	cancel()
@@ -172,7 +172,8 @@ func (s *step) held(ctx context.Context) (*heldAnswer, error) {
 func (s *step) adopt(ctx context.Context, h *heldAnswer) (workflows.StepOutput, error) {
 	s.Logger.InfoContext(ctx, "answer of an earlier attempt used", "task", s.in.ID, "step", s.in.Step.Name,
 		"fence", s.attempt.Fence, "earlier", h.Call.Fence)
-	if err := s.start(ctx, ""); err != nil {
+	s.provider = h.Call.Provider
+	if err := s.start(ctx, ledger.CallStart{}); err != nil {
 		return workflows.StepOutput{}, err
 	}
 	output := s.result(h.MediaType, h.Content)

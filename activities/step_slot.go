@@ -9,14 +9,23 @@ import (
 	"berth/lua"
 )
 
-// acquire waits for the model's slot. Its readers read the position themselves, see internal/waiting.
-func (s *step) acquire(ctx context.Context, messages []llm.Message) (*lease.Slot, error) {
+// acquire waits for a slot of the model. Its readers read the position themselves, see internal/waiting. A call that another upstream failed
+// has the ticket of its slot, with which it keeps its position.
+func (s *step) acquire(ctx context.Context, call llm.Call, ticket string) (*lease.Slot, error) {
 	waiter := s.waiter()
-	return s.Slots.Acquire(ctx, lease.Request{
-		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID, Cost: llm.Cost(messages),
-		Waiter: waiter.ID(), LeaseID: waiter.CallID(s.attempt.Fence),
+	r := lease.Request{
+		Model: s.in.Step.Model, Queue: s.in.Step.Queue, UserID: s.in.UserID, Cost: llm.Cost(call.Messages),
+		Needs: lua.Needs{
+			Tokens: s.Catalog(s.in.Step.Model).Size(call), Excluded: s.excluded,
+			Conversation: s.in.UserID + "/" + string(s.in.Template), // whose prompts begin alike
+		},
+		Ticket: ticket, Waiter: waiter.ID(), LeaseID: waiter.CallID(s.attempt.Fence),
 		OnPosition: func(int) { s.announce() },
-	})
+	}
+	if ticket != "" {
+		r.Waiter = "" // it has ended
+	}
+	return s.Slots.Acquire(ctx, r)
 }
 
 func (s *step) waiter() lua.ModelWaiter { return lua.ModelWaiterOf(s.in.Ref(), s.in.Index, s.in.Step) }

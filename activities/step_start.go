@@ -10,14 +10,15 @@ import (
 	"berth/internal/pause"
 )
 
-// start moves a stream task to STREAMING and publishes the routing decision, once per task. It fails if the task has ended or
-// a later attempt owns it.
-func (s *step) start(ctx context.Context, provider string) error {
+// start records a call, moves a stream task to STREAMING with the first of the attempt, and publishes the routing decision. It fails if the
+// task has ended or a later attempt owns it.
+func (s *step) start(ctx context.Context, call ledger.CallStart) error {
 	status := s.in.Step.Status
 	if s.in.Step.Mode == berth.ModeStream {
 		status = berth.TaskStreaming
 	}
-	if err := s.claim(ctx, ledger.CallStart{Status: status, Provider: provider}); err != nil {
+	call.Status = status
+	if err := s.claim(ctx, call); err != nil || call.Call > 0 {
 		return err
 	}
 	return s.writer.Event(append(s.announcement(), berth.Event{
@@ -46,12 +47,5 @@ func (s *step) claim(ctx context.Context, call ledger.CallStart) error {
 	}
 }
 
-// servedBy returns the provider of the upstream that the step calls.
-func (s *step) servedBy() string {
-	return s.Catalog(s.in.Step.Model).ServedBy(s.in.Step.Model, s.upstream)
-}
-
 // simulated reports whether the local simulator serves the step's model.
-func (s *step) simulated() bool {
-	return s.servedBy() == llm.LocalProvider
-}
+func (s *step) simulated() bool { return s.provider == llm.LocalProvider }

@@ -64,15 +64,34 @@ func newKillableStepTest(t *testing.T, template berth.Template, provider http.Ha
 }
 
 func (h *stepTest) start(dsn string, template berth.Template, provider http.HandlerFunc) {
-	t := h.t
-	t.Helper()
-	h.deadline = time.Now().Add(time.Hour)
+	h.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that its client left
 		h.calls.Add(1)
 		provider(w, r)
 	}))
-	t.Cleanup(server.Close)
+	h.t.Cleanup(server.Close)
+	routing, err := llm.LoadConfig("")
+	require.NoError(h.t, err)
+	catalog, err := llm.NewCatalog(routing, llm.Settings{
+		Keys: map[string]string{"DEEPSEEK_API_KEY": "key"}, BaseURLs: map[string]string{"deepseek": server.URL},
+	})
+	require.NoError(h.t, err)
+	h.serve(dsn, template, catalog)
+}
+
+// serve starts the services of a worker with a catalog, of whose upstreams each has one slot.
+func (h *stepTest) serve(dsn string, template berth.Template, catalog *llm.Catalog) {
+	t := h.t
+	t.Helper()
+	h.deadline = time.Now().Add(time.Hour)
+	limits := func(model string) lua.ModelLimits {
+		l := catalog.Limits(model, 0)
+		for i := range l.Upstreams {
+			l.Upstreams[i].Cap = 1
+		}
+		return l
+	}
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	h.redis = redis.NewClient(&redis.Options{Addr: testredis.Start(t).Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	scripts := lua.New(h.redis, lua.Keys{Cell: testredis.Cell(t)})
@@ -80,20 +99,13 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 	require.NoError(t, err)
 	store, err := ledger.Open(t.Context(), dsn, logger)
 	require.NoError(t, err)
-	routing, err := llm.LoadConfig("")
-	require.NoError(t, err)
-	catalog, err := llm.NewCatalog(routing, llm.Settings{
-		Keys: map[string]string{"DEEPSEEK_API_KEY": "key"}, BaseURLs: map[string]string{"deepseek": server.URL},
-	})
-	require.NoError(t, err)
-	slots := lease.New(scripts, lease.Options{Limits: func(string) lua.ModelLimits { return lua.OneUpstream(1) }, Logger: logger})
+	slots := lease.New(scripts, lease.Options{Limits: limits, Logger: logger})
 	running := NewRunning(scripts, logger)
+	hc := llm.NewHTTPClient()
 	h.Tasks = &Tasks{
 		Ledger: store, Streams: stream.NewPublisher(scripts, stream.Options{Logger: logger}), Slots: slots,
-		Models: llm.NewClient(llm.Fixed(catalog), server.Client(), logger), Catalog: llm.Fixed(catalog), Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
-		Waiting: waiting.New(scripts, waiting.Options{
-			Limits: func(string) lua.ModelLimits { return lua.OneUpstream(1) }, Logger: logger,
-		}),
+		Models: llm.NewClient(llm.Fixed(catalog), hc, logger), Catalog: llm.Fixed(catalog), Templates: testtemplate.Catalog(t, store), Running: running, Scripts: scripts,
+		Waiting: waiting.New(scripts, waiting.Options{Limits: limits, Logger: logger}),
 		Breaker: breaker.New(scripts, logger),
 		Options: TaskOptions{CallTimeout: time.Minute, MaxAnswers: 3, Drain: time.Second}, Logger: logger,
 	}
@@ -104,6 +116,7 @@ func (h *stepTest) start(dsn string, template berth.Template, provider http.Hand
 	t.Cleanup(func() {
 		cancel()
 		services.Wait()
+		hc.CloseIdleConnections()
 		_ = store.Close()
 		_ = h.redis.Close()
 	})

@@ -119,7 +119,7 @@ func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody
 
 // room reads the slots and waiting calls of a model.
 func (s *server) room(ctx context.Context, m llm.Model) (lua.Room, error) {
-	room, err := s.Scripts.ReadRoom(ctx, m.Name, s.Routing.Current().Limits(m.Name, 0), usersRead)
+	room, err := s.Scripts.ReadRoom(ctx, m.Name, s.Routing.Current().LimitsOf(m.Name, 0), usersRead)
 	return room, fromRedis(err)
 }
 

@@ -281,7 +281,7 @@ func (s *server) accepted(ctx context.Context, t berth.Task) *submitOutput {
 
 // estimate estimates how long a step waits for its model.
 func (s *server) estimate(ctx context.Context, task berth.TaskRef, index int, step berth.Step) (lua.Wait, error) {
-	return s.Scripts.EstimateWait(ctx, lua.ModelWaiterOf(task, index, step), s.Routing.Current().Limits(step.Model, 0))
+	return s.Scripts.EstimateWait(ctx, lua.ModelWaiterOf(task, index, step), s.Routing.Current().LimitsOf(step.Model, 0))
 }
 
 // waitingOf returns an estimate without what is not known.

@@ -98,7 +98,7 @@ func (s *server) getTask(ctx context.Context, in *taskInput) (*taskView, error) 
 	}
 	for _, f := range finished {
 		st := &view.Steps[f.Step]
-		st.Provider, st.FinishReason = f.Provider, f.FinishReason
+		st.Provider, st.Upstream, st.FinishReason = f.Provider, f.Upstream, f.FinishReason
 		if !f.Erased && t.ContentErasedAt.IsZero() {
 			st.OutputAssetID = f.OutputAssetID
 		}

@@ -97,6 +97,7 @@ type usageView struct {
 	Call      int            `json:"call" doc:"Counts the calls of an attempt from 0: a repair is call 1"`
 	Model     string         `json:"model"`
 	Provider  string         `json:"provider,omitempty"`
+	Upstream  string         `json:"upstream,omitempty" doc:"Upstream of the model that was called, see the routing file"`
 	Outcome   string         `json:"outcome" doc:"success; running until the outcome is recorded; else the code of the failure: cancelled if the task ended during the call, interrupted if the worker was killed"`
 	berth.Usage
 
@@ -110,7 +111,7 @@ type usageView struct {
 func viewCall(c ledger.ModelCall) usageView {
 	return usageView{
 		At: c.At, EndedAt: c.FinishedAt, UserID: c.UserID, TaskID: c.TaskID, ServiceID: c.ServiceID, QueueID: c.Queue,
-		Step: c.Name, Attempt: c.Fence, Call: c.Call, Model: c.Model, Provider: c.Provider, Outcome: c.Outcome(),
+		Step: c.Name, Attempt: c.Fence, Call: c.Call, Model: c.Model, Provider: c.Provider, Upstream: c.Upstream, Outcome: c.Outcome(),
 		Usage: c.Usage, LatencyMs: c.LatencyMs, FirstTokenMs: c.FirstTokenMs, CostMicros: c.CostMicros,
 		PromptTruncated: c.PromptTruncated,
 	}

@@ -111,9 +111,10 @@ type TaskStep struct {
 	// Status is one of those of the task.
 	Status berth.TaskStatus `json:"status" doc:"Status of the task while the step waits and runs"`
 	Label  Labels           `json:"label,omitempty" doc:"By language, as the task's version of the template has it; lists leave it out, and it is absent where the version cannot be read"`
-	// OutputAssetID and Provider are known once the step is recorded; lists leave them out.
+	// OutputAssetID, Provider and Upstream are known once the step is recorded; lists leave them out.
 	OutputAssetID string `json:"outputAssetId,omitempty" doc:"Asset that the step stored, see /v1/assets/{id}; absent once it is erased"`
 	Provider      string `json:"provider,omitempty" doc:"Provider that answered"`
+	Upstream      string `json:"upstream,omitempty" doc:"Upstream of the model that answered, see the routing file"`
 	FinishReason  string `json:"finishReason,omitempty" doc:"Why the model stopped in this step"`
 }
 

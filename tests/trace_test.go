@@ -151,7 +151,7 @@ func TestMetrics_EveryProcess_ServesThem(t *testing.T) { // X3
 	for process, wanted := range map[string][]string{
 		"worker": {
 			`berth_steps_total{model="deepseek-reasoner",outcome="ok",queue="q_paid_stream"} 1`, "berth_step_duration_seconds_bucket", "berth_publishes_total",
-			"berth_slot_wait_seconds_bucket", `berth_slots_limit{model="deepseek-reasoner"} 7`, `berth_nodes{kind="translate",state="ready"} 1`,
+			"berth_slot_wait_seconds_bucket", `berth_slots_limit{model="deepseek-reasoner",upstream="deepseek"} 7`, `berth_nodes{kind="translate",state="ready"} 1`,
 			`berth_sweeps_total{outcome="ok"}`, `db_client_operation_duration_seconds_bucket{db_stored_procedure_name="acquire_slot"`,
 			"gen_ai_client_token_usage_bucket", `gen_ai_provider_name="simulator"`, `berth_dependency_up{dependency="redis"} 1`, `berth_build_info{version="`, "temporal_workflow_completed", "go_goroutines",
 			`berth_reconcile_passes_total{kind="full",outcome="stopped"} 0`, `berth_reconcile_findings_total{outcome="repaired",rule="balance"} 0`,

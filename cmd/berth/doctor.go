@@ -18,6 +18,7 @@ import (
 
 type doctorCommand struct {
 	settings
+	Call    bool   `help:"Make a call of each upstream of the models, whose answer has one token. The calls cost something."`
 	DataDir string `help:"Check the development server that runs in this data directory, unless other servers are set." name:"data-dir" env:"BERTH_DATA_DIR" default:"./.berth"`
 }
 
@@ -29,6 +30,9 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	redisconn.LogTo(slog.New(slog.DiscardHandler)) // the findings state what matters
 	findings := c.development()
 	findings = append(findings, doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)...)
+	if c.Call {
+		findings = append(findings, doctor.Calls(ctx, c.Config, time.Now)...)
+	}
 	w := newTable(os.Stdout)
 	for _, f := range findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, f.Subject, f.Text)

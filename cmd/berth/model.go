@@ -45,7 +45,7 @@ func printModels(models ...client.Model) error {
 			continue
 		}
 		for _, u := range m.Upstreams {
-			fmt.Fprintf(w, "\t%s\t%d\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), pauseState(u.ModelPause))
+			fmt.Fprintf(w, "\t%s\t%d\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), modelState(u.ModelPause, client.ModelService{}))
 		}
 	}
 	return w.Flush()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 
 	"berth/client"
 	"berth/internal/agent"
@@ -62,6 +64,9 @@ func (c *routingPrint) run(ctx context.Context, out, info io.Writer) error {
 	if err := printRouting(out, models, list); err != nil {
 		return err
 	}
+	if err := printUpstreams(out, models); err != nil {
+		return err
+	}
 	return reportMistakes(out, mistakes)
 }
 
@@ -82,6 +87,26 @@ func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template)
 		fmt.Fprintln(out, "warning:", text)
 	}
 	return nil
+}
+
+// printUpstreams prints the upstreams of the models that have several, or aliases.
+func printUpstreams(out io.Writer, models *llm.Catalog) error {
+	w := newTable(out)
+	head := "\nMODEL\tUPSTREAM\tPROVIDER\tID\tRANK\tCAP\tALIASES\n"
+	for _, m := range models.Models() {
+		if len(m.Upstreams) == 1 && len(m.Aliases) == 0 {
+			continue
+		}
+		for _, u := range m.Upstreams {
+			slots := strconv.Itoa(u.Cap)
+			if u.Auto {
+				slots = fmt.Sprintf("auto, %d to %d", u.Min, u.Cap)
+			}
+			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%d\t%s\t%s\n", head, m.Name, u.Name, u.Provider, u.ID, u.Rank, slots, strings.Join(m.Aliases, ", "))
+			head = ""
+		}
+	}
+	return w.Flush()
 }
 
 // activeTemplates reads the active versions of all templates of the server.

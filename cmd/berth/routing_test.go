@@ -32,6 +32,25 @@ func TestRoutingPrint_FileOfTheCommand_IsNamed(t *testing.T) {
 	}
 }
 
+// G12: models with several upstreams, or aliases, are listed with them.
+func TestRoutingPrint_Upstreams_Listed(t *testing.T) {
+	t.Parallel()
+	var c routingPrint
+	c.Model.RoutingFile = write(t, t.TempDir(), "models.yaml", "providers: {p: {baseURL: 'http://127.0.0.1:1/v1'}, q: {baseURL: 'http://127.0.0.1:1/v1'}}\nmodels:\n"+
+		"  one: {provider: p}\n  two: {aliases: [gpt-5], upstreams: [{provider: p, rank: 2, id: x}, {provider: q, cap: auto, min: 2}]}\n"+
+		"routes: {default: {paid: gpt-5, free: one}, vision: {paid: one, free: one}}\n")
+	var out bytes.Buffer
+	require.NoError(t, c.run(t.Context(), &out, io.Discard))
+	_, upstreams, ok := strings.Cut(out.String(), "\n\n")
+	require.True(t, ok, out.String())
+	var rows []string
+	for line := range strings.Lines(upstreams) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	require.Equal(t, []string{"MODEL UPSTREAM PROVIDER ID RANK CAP ALIASES", "two q q two 1 auto, 2 to 64 gpt-5", "two p p x 2 5 gpt-5"}, rows[:3])
+	require.NotContains(t, out.String(), "gpt-5 default", "routes have the names of models")
+}
+
 // The commands of the README work with its routing file as they do with the built-in one.
 func TestReadme_RoutingFile_HasTheModelsOfItsCommands(t *testing.T) {
 	t.Parallel()

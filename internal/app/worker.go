@@ -130,7 +130,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		Queues: cfg.Worker.Queues, Models: polled.models, Changed: polled.changed, Polled: polled.set, Drain: cfg.Worker.Drain,
 		Gate: gate, Logger: logger, Deployment: cfg.Rollout.Deployment, BuildID: cfg.Rollout.BuildID,
 	}
-	tasks.Breaker.Begin(b.routing.Current().Names())
+	tasks.Breaker.Begin(b.routing.Current().Models())
 	b.templates.warn(ctx, b.routing.Current().Catalog, logger)
 	services.Go(func() error { options.Gate.Run(serviceCtx); return nil })
 	services.Go(func() error { return slots.Run(serviceCtx) })
@@ -140,7 +140,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { polled.mark(workerCtx); return nil })
 	services.Go(func() error { polled.watch(workerCtx); return nil })
 	services.Go(func() error {
-		b.routing.Run(serviceCtx, func() { tasks.Breaker.Begin(b.routing.Current().Names()); polled.change() })
+		b.routing.Run(serviceCtx, func() { tasks.Breaker.Begin(b.routing.Current().Models()); polled.change() })
 		return nil
 	})
 	services.Go(func() error {
@@ -198,23 +198,31 @@ func (b *base) models() []string { return b.routing.Current().Names() }
 // modelLimits returns the configured limits of a model at the moment of the call.
 func modelLimits(r *routing.Routing, userSlots int) func(model string) lua.ModelLimits {
 	type known struct {
-		of  *routing.Snapshot
-		all map[string]lua.ModelLimits
+		of     *routing.Snapshot
+		limits func(model string) lua.ModelLimits
 	}
 	var last atomic.Pointer[known]
 	return func(model string) lua.ModelLimits {
 		now, k := r.Current(), last.Load()
 		if k == nil || k.of != now {
-			k = &known{now, map[string]lua.ModelLimits{}}
-			for _, name := range now.Names() {
-				k.all[name] = now.Limits(name, userSlots)
-			}
+			k = &known{now, limitsOf(now, userSlots)}
 			last.Store(k)
 		}
-		if l, ok := k.all[model]; ok {
+		return k.limits(model)
+	}
+}
+
+// limitsOf returns the limits of a model in a snapshot.
+func limitsOf(c *routing.Snapshot, userSlots int) func(model string) lua.ModelLimits {
+	all := map[string]lua.ModelLimits{}
+	for _, name := range c.Names() {
+		all[name] = c.LimitsOf(name, userSlots)
+	}
+	return func(model string) lua.ModelLimits {
+		if l, ok := all[model]; ok {
 			return l
 		}
-		return now.Limits(model, userSlots)
+		return c.LimitsOf(model, userSlots)
 	}
 }
 

@@ -20,6 +20,9 @@ import (
 // task returns one of two tasks.
 func task(n int) berth.TaskRef { return berth.TaskRef{UserID: "u", TaskID: strconv.Itoa(n % 2)} }
 
+// call returns a call of an upstream by one of two tasks.
+func call(n int) Call { return Call{Model: "m", Upstream: llm.Upstream{Name: "up"}, Task: task(n)} }
+
 func process(t *testing.T, addr string, keys lua.Keys) (*Breaker, *redis.Client) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
@@ -28,8 +31,8 @@ func process(t *testing.T, addr string, keys lua.Keys) (*Breaker, *redis.Client)
 }
 
 var (
-	failed  = &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, Status: 500, Message: "failed with status 500"}
-	limited = &llm.CallError{Code: berth.CodeProviderUnavailable, Retryable: true, Status: 429, RetryAfter: time.Minute, Message: "too many requests"}
+	failed  = &llm.CallError{Code: berth.CodeProviderUnavailable, Cause: llm.CauseServer, Scope: llm.ScopeUpstream, Retryable: true, Status: 500, Message: "failed with status 500"}
+	limited = &llm.CallError{Code: berth.CodeProviderUnavailable, Cause: llm.CauseLimit, Scope: llm.ScopeUpstream, Retryable: true, Status: 429, RetryAfter: time.Minute, Message: "too many requests"}
 )
 
 func TestReport_Errors_OutcomeOfTheProvider(t *testing.T) { // T21
@@ -45,12 +48,16 @@ func TestReport_Errors_OutcomeOfTheProvider(t *testing.T) { // T21
 		"an error of the provider": {failed, lua.CallFailed},
 		"no answer in time":        {ErrNoAnswer, lua.CallFailed},
 		"a limit with a time":      {limited, lua.CallLimited},
-		"a limit without a time":   {&busy, lua.CallFailed},
-		"a wrong key":              {&llm.CallError{Code: berth.CodeProviderKey, Status: 401}, ""},
+		"a limit without a time":   {&busy, lua.CallLimited},
+		"an overload":              {&llm.CallError{Cause: llm.CauseOverload, Scope: llm.ScopeUpstream, Retryable: true}, lua.CallLimited},
+		"a wrong key":              {&llm.CallError{Cause: llm.CauseKey, Scope: llm.ScopeOperator}, lua.CallBroken},
+		"the page of a proxy":      {&llm.CallError{Cause: llm.CauseBlocked, Scope: llm.ScopeUpstream}, ""},
+		"texts too long":           {&llm.CallError{Cause: llm.CauseContext, Scope: llm.ScopeSize}, ""},
+		"a refused text":           {&llm.CallError{Cause: llm.CauseRefused, Scope: llm.ScopeRequest}, ""},
 		"a cancelled call":         {context.Canceled, ""},
 		"a reader's error":         {errors.New("fenced"), ""},
 	} {
-		got, ok := reportOf("m", c.err)
+		got, ok := reportOf(call(0), c.err)
 		require.Equal(t, c.want != "", ok, name)
 		if ok {
 			require.Equal(t, c.want, got.Outcome, name)
@@ -64,28 +71,28 @@ func TestReport_SeveralProcesses_CountTogether(t *testing.T) { // B2, T21
 	server, keys := testredis.Start(t), lua.Keys{Cell: testredis.Cell(t)}
 	a, rdb := process(t, server.Addr(), keys)
 	b, _ := process(t, server.Addr(), keys)
-	paused := func() bool { return rdb.HExists(t.Context(), keys.ModelLimits("m"), "probe:only").Val() }
+	paused := func() bool { return rdb.HExists(t.Context(), keys.ModelLimits("m"), "probe:up").Val() }
 	for i := range lua.BreakerFailures - 1 {
-		a.Report(t.Context(), "m", task(i), failed)
+		a.Report(t.Context(), call(i), failed)
 	}
-	b.Report(t.Context(), "m", task(0), nil)
-	a.Report(t.Context(), "m", task(0), failed)
+	b.Report(t.Context(), call(0), nil)
+	a.Report(t.Context(), call(0), failed)
 	require.False(t, paused(), "the success of another process ended the failures")
 	for i := range lua.BreakerFailures - 2 {
-		b.Report(t.Context(), "m", task(i), failed)
+		b.Report(t.Context(), call(i), failed)
 	}
 	require.False(t, paused())
-	a.Report(t.Context(), "m", task(1), failed)
+	a.Report(t.Context(), call(1), failed)
 	require.True(t, paused())
-	require.Equal(t, failed.Message, rdb.HGet(t.Context(), keys.ModelLimits("m"), "cause:only").Val())
+	require.Equal(t, failed.Message, rdb.HGet(t.Context(), keys.ModelLimits("m"), "cause:up").Val())
 
-	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until:only", 1).Err()) // the pause has ended
-	b.Begun(t.Context(), "m", task(1))
+	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until:up", 1).Err()) // the pause has ended
+	b.Begun(t.Context(), call(1))
 	require.False(t, paused(), "the probe is answered")
-	b.Report(t.Context(), "m", task(1), failed)
+	b.Report(t.Context(), call(1), failed)
 	require.True(t, paused(), "its answer failed")
-	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until:only", 1).Err())
-	b.Report(t.Context(), "m", task(1), nil)
+	require.NoError(t, rdb.HSet(t.Context(), keys.ModelLimits("m"), "until:up", 1).Err())
+	b.Report(t.Context(), call(1), nil)
 	require.False(t, paused(), "the probe succeeded")
 }
 
@@ -93,25 +100,26 @@ func TestReport_SeveralProcesses_CountTogether(t *testing.T) { // B2, T21
 func TestReport_Successes_SentRarely(t *testing.T) {
 	t.Parallel()
 	b, rdb := process(t, testredis.Start(t).Addr(), lua.Keys{})
-	m := b.of("m")
-	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
-	require.False(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
-	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallFailed}))
-	b.Report(t.Context(), "m", task(0), failed)
-	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}), "it ends the failure")
-	b.Report(t.Context(), "m", task(0), nil)
-	require.False(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
+	u := b.of(call(0))
+	require.True(t, b.due(u, call(0), lua.CallOK))
+	require.False(t, b.due(u, call(0), lua.CallOK))
+	learned := call(0)
+	learned.Upstream.Auto = true
+	require.True(t, b.due(u, learned, lua.CallOK), "each success counts where the cap is learned")
+	require.True(t, b.due(u, call(0), lua.CallFailed))
+	b.Report(t.Context(), call(0), failed)
+	require.True(t, b.due(u, call(0), lua.CallOK), "it ends the failure")
+	b.Report(t.Context(), call(0), nil)
+	require.False(t, b.due(u, call(0), lua.CallOK))
 	b.began = b.began.Add(-successEvery)
-	require.True(t, b.due(m, lua.CallReport{Outcome: lua.CallOK}))
-	require.Zero(t, rdb.Exists(t.Context(), lua.Keys{}.ModelBreaker("m", "only")).Val())
+	require.True(t, b.due(u, call(0), lua.CallOK))
+	require.Zero(t, rdb.Exists(t.Context(), lua.Keys{}.ModelBreaker("m", "up")).Val())
 }
 
 // Without Redis a report is lost, and no call waits for it longer than its timeout.
 func TestReport_RedisUnavailable_NextSuccessIsSent(t *testing.T) {
 	t.Parallel()
 	b, _ := process(t, "127.0.0.1:1", lua.Keys{})
-	b.Report(t.Context(), "m", task(0), nil)
-	require.True(t, b.due(b.of("m"), lua.CallReport{Outcome: lua.CallOK}))
-	b.Report(t.Context(), "unknown", task(0), failed)
-	b.Begun(t.Context(), "unknown", task(0))
+	b.Report(t.Context(), call(0), nil)
+	require.True(t, b.due(b.of(call(0)), call(0), lua.CallOK))
 }

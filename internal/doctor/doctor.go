@@ -23,7 +23,7 @@ const (
 // Finding is the result of one check.
 type Finding struct {
 	Level   Level
-	Subject string // "settings", "models", "routing", "templates", "redis", "database", "temporal", "identity", "addresses", "uploads", "limits" or "providers"
+	Subject string // "settings", "models", "routing", "templates", "redis", "database", "temporal", "identity", "addresses", "uploads", "limits", "providers" or "calls"
 	Text    string
 	Advice  string // what to change; empty if nothing has to be
 }

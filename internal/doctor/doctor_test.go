@@ -17,8 +17,8 @@ import (
 	"berth/internal/testredis"
 )
 
-// run returns the findings about one subject.
-func run(t *testing.T, subject string, now func() time.Time, args ...string) (found []doctor.Finding) {
+// settings returns the settings of a command with these arguments.
+func settings(t *testing.T, args ...string) config.Config {
 	t.Helper()
 	var c struct {
 		config.Config `embed:""`
@@ -30,7 +30,13 @@ func run(t *testing.T, subject string, now func() time.Time, args ...string) (fo
 		"--auth-secret=0123456789012345678901234567890123456789",
 	}, args...))
 	require.NoError(t, err)
-	for _, f := range doctor.RunOnly(t.Context(), c.Config, now, subject) {
+	return c.Config
+}
+
+// run returns the findings about one subject.
+func run(t *testing.T, subject string, now func() time.Time, args ...string) (found []doctor.Finding) {
+	t.Helper()
+	for _, f := range doctor.RunOnly(t.Context(), settings(t, args...), now, subject) {
 		if f.Subject == subject {
 			found = append(found, f)
 		}

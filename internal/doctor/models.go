@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
+	"berth/internal/config"
 	"berth/internal/llm"
 )
 
@@ -48,7 +50,31 @@ func (d *doctor) provider(ctx context.Context, catalog *llm.Catalog, at llm.Serv
 		if !c.Listed {
 			ids = "which it does not list"
 		}
-		d.add(OK, subject, "", "%s: %s accepts %s; models, %s: %s; not checked, because calls cost: credit, limits, answers",
+		d.add(OK, subject, "", "%s: %s accepts %s; models, %s: %s; not checked, because calls cost: credit, limits, answers (--call makes one of each)",
 			at.Provider, c.BaseURL, cmp.Or(c.KeySetting, "calls without a key"), ids, strings.Join(c.Accepted, ", "))
 	}
+}
+
+// Calls makes a call of each upstream of the models, whose answer has one token. Where the settings are invalid, it makes none: Run states why.
+func Calls(ctx context.Context, cfg config.Config, now func() time.Time) []Finding {
+	const subject = "calls"
+	catalog, err := cfg.Model.Catalog()
+	if err != nil {
+		return nil
+	}
+	d := newDoctor(cfg, now)
+	client := llm.NewHTTPClient()
+	defer client.CloseIdleConnections()
+	llm.NewClient(llm.Fixed(catalog), client, slog.New(slog.DiscardHandler)).CheckCalls(ctx, func(c llm.CallCheck) {
+		switch {
+		case ctx.Err() != nil: // interrupted
+		case c.Cause == "":
+			d.add(OK, subject, "", "%s: %s answered after %s", c.Upstream, c.Provider, c.Took.Round(time.Millisecond))
+		case c.Fault.Certain:
+			d.add(Error, subject, c.Fault.Advice, "%s: %s: %s (%s)", c.Upstream, c.Provider, c.Fault.Said, c.Cause)
+		default:
+			d.add(Warning, subject, c.Fault.Advice, "%s: %s: %s (%s)", c.Upstream, c.Provider, c.Fault.Said, c.Cause)
+		}
+	})
+	return d.findings
 }

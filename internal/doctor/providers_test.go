@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/internal/doctor"
+	"berth/internal/testprovider"
 )
 
 // answer is what a provider answers: a status and a body, as the real ones send them.
@@ -205,4 +207,34 @@ func TestRun_ProviderWithoutKey_IsTried(t *testing.T) { // B7
 	args := []string{"--redis-addr=127.0.0.1:1", "--routing-file=" + routing(t, open, ", keySetting: OTHER_API_KEY")}
 	has(t, run(t, "providers", time.Now, append(args, "--local-model-url="+open)...), doctor.Warning, `no "one"`, "")
 	has(t, run(t, "providers", time.Now, append(args, "--local-model-url=http://127.0.0.1:1")...), doctor.Error, "local simulator: dial tcp", "correct BERTH_LOCAL_MODEL_URL, which is http://127.0.0.1:1")
+}
+
+// Each upstream gets a call of one token, and its outcome is named by its cause.
+func TestCalls_Upstreams_OutcomeOfEachNamed(t *testing.T) { // G12
+	t.Parallel()
+	faults := map[string]http.HandlerFunc{
+		"fine": nil, "thinks": testprovider.Finish("", "length"), "unpaid": testprovider.Status(402, "insufficient_quota"),
+		"busy": testprovider.Status(503, "overloaded"), "keyless": testprovider.Status(401, "invalid_api_key"), "other": testprovider.Status(404, "model_not_found"),
+	}
+	var list, upstreams strings.Builder
+	for name, fault := range faults {
+		s := testprovider.Start(t)
+		s.Fail(fault)
+		fmt.Fprintf(&list, "  %s: {baseURL: %q, keySetting: ACME_API_KEY}\n", name, s.URL)
+		fmt.Fprintf(&upstreams, "      - {provider: %s, id: one-id}\n", name)
+	}
+	file := filepath.Join(t.TempDir(), "routing.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("providers:\n"+list.String()+"models:\n  one:\n    upstreams:\n"+upstreams.String()), 0o600))
+	c := settings(t, "--routing-file="+file, "--provider-keys=ACME_API_KEY="+providerKey)
+	got := map[string]string{}
+	for _, f := range doctor.Calls(t.Context(), c, time.Now) {
+		require.NotContains(t, f.Text+f.Advice, providerKey)
+		_, rest, _ := strings.Cut(f.Text, ": ")
+		name, _, _ := strings.Cut(strings.ReplaceAll(rest, ":", ""), " ")
+		got[name] = string(f.Level) + " " + regexp.MustCompile(`answered|\(\w+\)$`).FindString(f.Text)
+	}
+	require.Equal(t, map[string]string{
+		"fine": "ok answered", "thinks": "ok answered", "unpaid": "error (no_credit)", "busy": "warning (overload)",
+		"keyless": "error (invalid_key)", "other": "error (not_found)",
+	}, got)
 }

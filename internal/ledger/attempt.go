@@ -97,10 +97,10 @@ type CallStart struct {
 	Fence int64
 	// Status is the task's new status; an earlier one has no effect.
 	Status berth.TaskStatus
-	// Call numbers the model calls of the attempt from 0, and Provider is called. Without a provider, the attempt makes no call: it has
-	// the answer of an earlier one.
-	Call     int
-	Provider string
+	// Call numbers the model calls of the attempt from 0, and Provider is called, as Upstream of the model. Without a provider, the attempt
+	// makes no call: it has the answer of an earlier one.
+	Call               int
+	Provider, Upstream string
 }
 
 // StartCall moves the task's status forward, records in the usage log that a provider is called, and audits the step's first call. It is

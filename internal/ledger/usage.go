@@ -18,11 +18,12 @@ type ModelCall struct {
 	Name   berth.StepName
 	Fence  int64
 	// Call numbers the model calls of one attempt from 0: a repair is call 1.
-	Call     int
-	Queue    berth.Queue
-	Model    string
-	Provider string
-	Usage    berth.Usage
+	Call  int
+	Queue berth.Queue
+	Model string
+	// Provider was called as Upstream of the model.
+	Provider, Upstream string
+	Usage              berth.Usage
 	// LatencyMs is the time from the request to the end of the answer, FirstTokenMs to its first token, 0 without one.
 	LatencyMs    int64
 	FirstTokenMs int64
@@ -56,6 +57,7 @@ var usageColumns = columns[ModelCall]{
 	{"queue_id", func(c *ModelCall) any { return &c.Queue }},
 	{"model", func(c *ModelCall) any { return &c.Model }},
 	{"provider", func(c *ModelCall) any { return &c.Provider }},
+	{"upstream", func(c *ModelCall) any { return &c.Upstream }},
 	{"input_tokens", func(c *ModelCall) any { return &c.Usage.InputTokens }},
 	{"output_tokens", func(c *ModelCall) any { return &c.Usage.OutputTokens }},
 	{"cached_tokens", func(c *ModelCall) any { return &c.Usage.CachedTokens }},
@@ -73,10 +75,10 @@ var usageColumns = columns[ModelCall]{
 
 var (
 	reserveUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO UPDATE SET
-		provider = excluded.provider WHERE usage_log.provider = '' AND usage_log.finished_at = 0`
+		provider = excluded.provider, upstream = excluded.upstream WHERE usage_log.provider = '' AND usage_log.finished_at = 0`
 	// The outcome of a call is recorded once; it replaces the assumption that the call was interrupted or not made.
 	recordUsage = usageColumns.insert("usage_log") + ` ON CONFLICT (user_id, task_id, step, fence, call_no) DO UPDATE SET
-		name = excluded.name, queue_id = excluded.queue_id, model = excluded.model, provider = excluded.provider,
+		name = excluded.name, queue_id = excluded.queue_id, model = excluded.model, provider = excluded.provider, upstream = excluded.upstream,
 		input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
 		reasoning_tokens = excluded.reasoning_tokens, latency_ms = excluded.latency_ms, first_token_ms = excluded.first_token_ms,
 		cost_micros = excluded.cost_micros, success = excluded.success, finish_reason = excluded.finish_reason, error_code = excluded.error_code,
@@ -121,7 +123,7 @@ func reserve(ctx context.Context, tx *sql.Tx, t berth.Task, call CallStart) erro
 	s := t.Steps[call.Step]
 	c := ModelCall{
 		UserID: t.UserID, TaskID: t.ID, ServiceID: t.ServiceID, Step: call.Step, Name: s.Name, Fence: call.Fence, Call: call.Call,
-		Queue: s.Queue, Model: s.Model, Provider: call.Provider, At: time.Now(),
+		Queue: s.Queue, Model: s.Model, Provider: call.Provider, Upstream: call.Upstream, At: time.Now(),
 	}
 	_, err := tx.ExecContext(ctx, reserveUsage, usageColumns.values(&c)...)
 	return err

@@ -48,9 +48,6 @@ func (e *CallError) Error() string { return e.shown().Error() }
 
 func (e *CallError) Unwrap() error { return e.shown() }
 
-// Limited reports whether the provider rejected the call because of too many others.
-func (e *CallError) Limited() bool { return e.Retryable && e.Status == http.StatusTooManyRequests }
-
 // Before returns the error for a caller with a deadline: it is final if the provider wants no calls until then.
 func (e *CallError) Before(deadline time.Time) *CallError {
 	if !e.Retryable || !e.Until.After(deadline) {

@@ -128,13 +128,10 @@ func (c *Client) Prepare(call Call) (Call, error) {
 	return call, err
 }
 
-// ServedBy returns the provider that serves a prepared call, LocalProvider, or "" if this process cannot call its upstream.
-func (c *Client) ServedBy(call Call) string {
+// ServedBy returns the provider that serves a prepared call, or LocalProvider. Its error is a *CallError: this process cannot call the upstream.
+func (c *Client) ServedBy(call Call) (string, error) {
 	_, ep, err := c.find(call)
-	if err != nil {
-		return ""
-	}
-	return ep.servedBy
+	return ep.servedBy, err
 }
 
 // find returns the upstream of a prepared call, by the present catalog if that of the call does not have it.

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -87,6 +88,16 @@ func leastTokens(asked []Message) int64 {
 func Cost(asked []Message) float64 {
 	u := estimate(asked, "", tokensPerAnswer)
 	return math.Ceil(float64(u.InputTokens+u.OutputTokens)/10) / 100
+}
+
+// Size estimates the tokens of a call with its answer, for which the model may use its maximum.
+func (c *Catalog) Size(call Call) int {
+	answer := call.MaxTokens
+	if m, _ := c.Model(call.Model); answer <= 0 && len(m.Upstreams) > 0 {
+		smallest := slices.MinFunc(m.Upstreams, func(a, b Upstream) int { return cmp.Compare(a.MaxOutputTokens, b.MaxOutputTokens) })
+		answer = smallest.MaxOutputTokens
+	}
+	return int(estimate(call.Messages, "", 0).InputTokens) + answer
 }
 
 // CheckContext returns an error with berth.CodeTooLarge if the texts of a task exceed the context of the model of one of its

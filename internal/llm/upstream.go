@@ -164,6 +164,19 @@ func (c *Catalog) Unkeyed(model string) (names []string) {
 	return names
 }
 
+// TooSmall returns the upstreams of a model that cannot have more room for texts than one for which they were too long, which is one of them.
+func (c *Catalog) TooSmall(model, upstream string) []string {
+	m, _ := c.Model(model)
+	names := []string{upstream}
+	failed, _ := m.Upstream(upstream)
+	for _, u := range m.Upstreams {
+		if u.Name != upstream && u.ContextTokens > 0 && u.ContextTokens <= failed.ContextTokens {
+			names = append(names, u.Name)
+		}
+	}
+	return names
+}
+
 // KeySetting returns the name of the setting with the API key that calls of a model need, of several upstreams any. It is empty if an
 // upstream needs none.
 func (c *Catalog) KeySetting(model string) string {
@@ -218,7 +231,8 @@ func (c *Catalog) endpoint(model, upstream string) (Upstream, endpoint, error) {
 	}
 	if failed == nil {
 		failed = &CallError{
-			Code: berth.CodeInternal, Scope: ScopeUpstream, Model: m.Name, Upstream: upstream, Message: fmt.Sprintf("model %s has no upstream %q in the routing file", m.Name, upstream),
+			Code: berth.CodeUnavailable, Scope: ScopeUpstream, Retryable: true, Model: m.Name, Upstream: upstream,
+			Message: fmt.Sprintf("model %s has no upstream %q in the routing file of this process", m.Name, upstream),
 		}
 	}
 	return Upstream{}, endpoint{}, failed

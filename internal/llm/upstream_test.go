@@ -2,7 +2,6 @@ package llm
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -212,7 +211,7 @@ func TestStream_Upstream_RequestIsItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	c, err := NewCatalog(cfg, Settings{KeyList: "A_KEY=one;A2_KEY=two;B_KEY=three"})
 	require.NoError(t, err)
-	client := NewClient(Fixed(c), srv.Client(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	client := NewClient(Fixed(c), srv.Client(), slog.New(slog.DiscardHandler))
 	call, err := client.Prepare(Call{Model: "m", Messages: []Message{TextMessage(RoleUser, "Hello <b> \u2028 é?")}, JSON: true, MaxTokens: 50})
 	require.NoError(t, err)
 	for _, upstream := range []string{"a", "a2", "b", "b"} {
@@ -235,7 +234,7 @@ func TestStream_Upstream_RequestIsItsOwn(t *testing.T) {
 	call.Upstream = "gone"
 	_, err = client.Stream(t.Context(), call, nil)
 	require.Equal(t, ScopeUpstream, failure(t, err).Scope, "another process has another file")
-	require.ErrorContains(t, err, `model m has no upstream "gone" in the routing file`)
+	require.ErrorContains(t, err, `model m has no upstream "gone" in the routing file of this process`)
 }
 
 // G13: texts are checked against the upstream with the most room.

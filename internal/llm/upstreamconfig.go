@@ -3,6 +3,7 @@ package llm
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -21,7 +22,7 @@ type ModelConfig struct {
 
 // UpstreamConfig is one server, or one key of it, that serves a model.
 type UpstreamConfig struct {
-	// Name is unique among the upstreams of the model, by default the name of the provider.
+	// Name is unique among the upstreams of the model, by default the name of the provider, with - in place of spaces and other signs.
 	Name     string `yaml:"name"`
 	Provider string `yaml:"provider"`
 	// ID is the provider's name for the model, by default the model's name in the file.
@@ -91,6 +92,9 @@ const (
 
 const maxTimeout = time.Hour
 
+// unnamed matches what the names of providers may have and those of upstreams may not.
+var unnamed = regexp.MustCompile(`[^A-Za-z0-9._-]`)
+
 // complete returns the upstreams of the model of that name with all their defaults, as the file lists them.
 func (m ModelConfig) complete(name string) []UpstreamConfig {
 	upstreams := slices.Clone(m.Upstreams)
@@ -99,7 +103,7 @@ func (m ModelConfig) complete(name string) []UpstreamConfig {
 	}
 	for i, u := range upstreams {
 		u = u.or(m.UpstreamConfig)
-		u.Name, u.ID = cmp.Or(u.Name, u.Provider), cmp.Or(u.ID, name)
+		u.Name, u.ID = cmp.Or(u.Name, unnamed.ReplaceAllString(u.Provider, "-")), cmp.Or(u.ID, name)
 		u.Cap, u.Rank = cmp.Or(u.Cap, Cap{Calls: DefaultCap}), cmp.Or(u.Rank, DefaultRank)
 		u.MaxOutputTokens = cmp.Or(u.MaxOutputTokens, DefaultMaxOutputTokens)
 		u.Timeouts.FirstByte = cmp.Or(u.Timeouts.FirstByte, DefaultFirstByte)

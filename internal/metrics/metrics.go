@@ -86,7 +86,9 @@ var (
 var (
 	SlotsInUse            = gauge("berth.slots.in_use", "Model slots held by this process")
 	SlotsWaiting          = gauge("berth.slots.waiting", "Calls of this process that wait for a slot of their model")
-	SlotsLimit            = gauge("berth.slots.limit", "Current slots of a model in all processes")
+	SlotsLimit            = gauge("berth.slots.limit", "Current slots of an upstream of a model in all processes")
+	SlotsMax              = gauge("berth.slots.max", "Configured slots of an upstream of a model in all processes; of a learned limit the maximum")
+	UpstreamPaused        = gauge("berth.upstream.paused", "1 while an upstream of a model is paused, by its provider or an operator, or probed after failures; else 0")
 	StreamLag             = seconds("berth.stream.lag", "Longest time since the last collection that a live event waited in this process for a reader to take it")
 	StreamReaders         = gauge("berth.stream.readers", "Event streams open to readers")
 	SignallingConnections = gauge("berth.signalling.connections", "Participants connected through this process")

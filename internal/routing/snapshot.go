@@ -45,11 +45,11 @@ func (s *Snapshot) Of(model string) *llm.Catalog {
 	return s.Catalog
 }
 
-// Limits returns the configured limits of a model: of a former one, those of its last revision.
-func (s *Snapshot) Limits(model string, userSlots int) lua.ModelLimits {
+// LimitsOf returns the limits of a model by this revision, or as it was before a later one removed it.
+func (s *Snapshot) LimitsOf(model string, userSlots int) lua.ModelLimits {
 	l := s.Of(model).Limits(model, userSlots)
 	l.Queues = s.QueueWeights()
-	if l.Revision >= 0 { // the model exists
+	if len(l.Upstreams) > 0 {
 		l.Revision = s.Revision
 	}
 	return l
@@ -78,7 +78,7 @@ func lacking[T any](models map[string]T, c *llm.Catalog) map[string]T {
 	return lacking
 }
 
-// addRemoved adds the models that some revision since a known one had, to a snapshot that is not published yet. Tasks may have been accepted with them.
+// addRemoved adds the models that some revision since a known one had, to a snapshot that nobody has yet. Tasks may have been accepted with them.
 func (r *Routing) addRemoved(ctx context.Context, next *Snapshot, since int64) error {
 	models, err := r.ledger.RoutingModels(ctx)
 	if err != nil {

@@ -195,6 +195,7 @@ CREATE TABLE usage_log (
     queue_id         TEXT NOT NULL,
     model            TEXT NOT NULL,
     provider         TEXT NOT NULL,
+    upstream         TEXT NOT NULL, -- of the model
     input_tokens     BIGINT NOT NULL,
     output_tokens    BIGINT NOT NULL,
     cached_tokens    BIGINT NOT NULL, -- part of input_tokens

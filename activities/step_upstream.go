@@ -1,0 +1,154 @@
+package activities
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"berth"
+	"berth/internal/lease"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+)
+
+// failedCall is a failed call of an upstream.
+type failedCall struct {
+	*llm.CallError
+	at time.Time
+}
+
+// callUpstreams makes the call in the slot. While its upstream fails it and another one of the model may serve it, the call is made there.
+func (s *step) callUpstreams(ctx context.Context, slot *lease.Slot, call llm.Call) (berth.Asset, error) {
+	for {
+		call.Upstream, s.upstream = slot.Upstream(), slot.Upstream()
+		output, failed, err := s.callInSlot(slot, call)
+		if failed == nil {
+			return output, err
+		}
+		if slot, err = s.another(ctx, slot.Ticket(), call, failed); err != nil {
+			return berth.Asset{}, err
+		}
+	}
+}
+
+// callInSlot calls the upstream of the slot within the slot's lease and the step's timeout, and releases the slot. The provider is called while
+// the start of the call is recorded. Nothing that it returns is published before that has succeeded, and where the task has ended or a later
+// attempt owns it, the call is cancelled. failed is set if the error is that of the call.
+func (s *step) callInSlot(slot *lease.Slot, call llm.Call) (output berth.Asset, failed *llm.CallError, err error) {
+	defer slot.Release()
+	if s.provider, err = s.Models.ServedBy(call); err != nil { // such as an upstream that another process has in its routing file
+		failed, _ = errors.AsType[*llm.CallError](err)
+		return output, failed, err
+	}
+	ctx, cancel := context.WithTimeout(slot.Context(), min(s.in.Timeout, s.Options.CallTimeout))
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	started := make(chan struct{})
+	s.started = started
+	start := ledger.CallStart{Call: s.calls, Provider: s.provider, Upstream: s.upstream}
+	go func() {
+		defer close(started)
+		if err := s.start(ctx, start); err != nil {
+			s.startErr = cause(ctx, err)
+			stop(s.startErr)
+		}
+	}()
+	output, err = s.call(ctx, call)
+	<-started
+	switch {
+	case s.startErr != nil:
+		err = s.startErr
+	case err != nil:
+		if context.Cause(ctx) == nil {
+			failed, _ = errors.AsType[*llm.CallError](err)
+		}
+		err = cause(ctx, err)
+	default:
+		return output, nil, nil
+	}
+	code := callCode(ctx, err)
+	slot.Release()
+	s.logCall(ctx, code)
+	return berth.Asset{}, failed, err
+}
+
+// awaitStart returns once the start of the call is recorded, or why it could not be.
+func (s *step) awaitStart() error {
+	<-s.started
+	return s.startErr
+}
+
+// another returns a slot of another upstream for a call that failed, in the position of that call. Where no other one may serve the call
+// now, it returns why the step fails.
+func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed *llm.CallError) (*lease.Slot, error) {
+	s.faults = append(s.faults, failedCall{failed, time.Now()})
+	s.excluded = append(s.excluded, call.Upstream)
+	if failed.Cause == llm.CauseContext {
+		s.excluded = append(s.excluded, s.Catalog(s.in.Step.Model).TooSmall(call.Model, call.Upstream)...)
+	}
+	switch {
+	case failed.Scope == llm.ScopeRequest:
+		return nil, s.failed(failed)
+	case !s.untried() || !s.mayBuy():
+		return nil, s.failed(s.decisive())
+	}
+	if err := s.withdrawShown(); err != nil {
+		return nil, err
+	}
+	slot, err := s.acquire(ctx, call, ticket)
+	if err == nil && slices.Contains(s.excluded, slot.Upstream()) { // the others are paused
+		slot.Release()
+		later := *s.decisive()
+		later.Retryable = true
+		err = s.failed(&later)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.Logger.InfoContext(ctx, "call made on another upstream", "task", s.in.ID, "step", s.in.Step.Name, "fence", s.attempt.Fence,
+		"model", call.Model, "failed", call.Upstream, "upstream", slot.Upstream(), "kind", failed.Cause)
+	return slot, nil
+}
+
+// untried reports whether the model has upstreams that this attempt may call.
+func (s *step) untried() bool {
+	m, _ := s.Catalog(s.in.Step.Model).Model(s.in.Step.Model)
+	return slices.ContainsFunc(m.Upstreams, func(u llm.Upstream) bool { return !slices.Contains(s.excluded, u.Name) })
+}
+
+// decisive returns the fault that decides what follows when no upstream has served the call: the last one, unless another one may have passed
+// later. Of those it is the one whose pause ends first.
+func (s *step) decisive() *llm.CallError {
+	last := *s.faults[len(s.faults)-1].CallError
+	passing := slices.DeleteFunc(slices.Clone(s.faults), func(f failedCall) bool { return !f.Retryable })
+	if len(passing) == 0 {
+		return &last
+	}
+	slices.Reverse(passing)
+	now := time.Now()
+	first := slices.MinFunc(passing, func(a, b failedCall) int { return cmp.Compare(a.left(now), b.left(now)) })
+	out := *first.CallError
+	out.RetryAfter = first.left(now)
+	return &out
+}
+
+// left returns the rest of the pause that the provider asked for.
+func (f failedCall) left(now time.Time) time.Duration { return max(0, f.RetryAfter-now.Sub(f.at)) }
+
+// failed returns the error of a call that is not made on another upstream, and notifies readers when the step will be repeated.
+func (s *step) failed(call *llm.CallError) error {
+	if late := call.Before(s.in.DeadlineAt); late != call {
+		return late
+	}
+	if call.Retryable && s.mayBuy() {
+		if err := s.writer.Event(berth.Event{
+			Type: berth.EventStageProgress, Code: call.Code, Message: text(s.in.Locale, msgRetry) + ": " + call.Message,
+		}); err != nil {
+			s.Logger.Debug("retry notice not published", "task", s.in.ID, "error", err)
+		}
+	}
+	return call
+}

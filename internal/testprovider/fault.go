@@ -1,0 +1,96 @@
+package testprovider
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Write answers with chunks, one after each interval, and the usage.
+func Write(every time.Duration, chunks ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for _, text := range chunks {
+			if !wait(r, every) {
+				return
+			}
+			chunk(w, text, nil)
+		}
+		chunk(w, "", "stop")
+		send(w, `{"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":10}}`)
+		send(w, "[DONE]")
+	}
+}
+
+// Status refuses calls with an error of the protocol.
+func Status(status int, code string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, `{"error":{"code":%q,"message":"as the test demands"}}`, code)
+	}
+}
+
+// Limited refuses calls with the status 429, and with Retry-After if that is at least a second.
+func Limited(retryAfter time.Duration) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if retryAfter >= time.Second {
+			w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter/time.Second)))
+		}
+		Status(http.StatusTooManyRequests, "rate_limit_exceeded")(w, r)
+	}
+}
+
+// Cut closes the connection after a part of an answer, which may be empty.
+func Cut(part string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if part != "" {
+			chunk(w, part, nil)
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// Hang sends nothing after a part of an answer, which may be empty, until the caller leaves.
+func Hang(part string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if part != "" {
+			chunk(w, part, nil)
+		}
+		<-r.Context().Done()
+	}
+}
+
+// Finish ends an answer for a reason.
+func Finish(part, reason string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { chunk(w, part, reason) }
+}
+
+// wait reports whether the caller is still there after a time.
+func wait(r *http.Request, d time.Duration) bool {
+	if d <= 0 {
+		return r.Context().Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+func chunk(w http.ResponseWriter, text string, finish any) {
+	b, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{ // never fails
+		"index": 0, "delta": map[string]any{"content": text}, "finish_reason": finish,
+	}}})
+	send(w, string(b))
+}
+
+func send(w http.ResponseWriter, data string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = fmt.Fprintf(w, "data: %s\n\n", data) // fails only if the caller has left
+	w.(http.Flusher).Flush()                    //nolint:errcheck,forcetypeassert // the server's own
+}
