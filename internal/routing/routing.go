@@ -42,7 +42,7 @@ type Routing struct {
 	ledger   store // nil for Fixed
 
 	current    atomic.Pointer[Snapshot]
-	refreshing sync.Mutex // of those who replace current, and of what follows
+	refreshing sync.Mutex //nolint:forbidigo // one caller reads the ledger at a time, and readers of current do not wait; it guards what follows
 	seen       int64      // the newest revision that was read, or could not be
 	checked    time.Time  // when the models of open tasks were last read
 	warned     map[string]bool
