@@ -13,6 +13,7 @@ import (
 // ownCodes are the error codes of calls by operation id, besides those that follow from the access rule, the parameters and the body of
 // each. The tests of this package fail for a response with a code that is not described.
 var ownCodes = map[string][]berth.Code{
+	"activate-routing": {berth.CodeNotFound},
 	"add-credits":      {berth.CodeConflict, berth.CodeIdempotencyMismatch},
 	"add-participant":  {berth.CodeConflict, berth.CodeEnded},
 	"assign":           {berth.CodeIdempotencyMismatch, berth.CodeNoNode, berth.CodeNodeFull},

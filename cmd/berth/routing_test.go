@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/client"
 	"berth/internal/llm"
 	"berth/internal/template"
 )
@@ -74,4 +77,45 @@ func TestReadme_RoutingFile_HasTheModelsOfItsCommands(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestRoutingCommands_Run_RequestsAndText(t *testing.T) {
+	t.Parallel()
+	file := write(t, t.TempDir(), "models.yaml", "providers: {p: {baseURL: 'http://127.0.0.1:1/v1'}}\nmodels: {only: {provider: p}}\n")
+	var requests []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		body, _ := io.ReadAll(r.Body)
+		requests = append(requests, r.Method+" "+r.URL.Path+" "+strings.TrimSpace(string(body)))
+		switch {
+		case r.Method == http.MethodPut && strings.Contains(string(body), "dryRun"):
+			_, _ = io.WriteString(w, `{"revision":0,"published":false,"warnings":["model a is removed"]}`)
+		case r.Method != http.MethodGet:
+			_, _ = io.WriteString(w, `{"revision":3,"published":true,"warnings":[]}`)
+		case strings.HasSuffix(r.URL.Path, "/revisions"):
+			_, _ = io.WriteString(w, `{"revisions":[{"revision":3,"newest":true,"source":"api","createdAt":"2026-01-02T03:04:05Z","createdBy":"olga"},
+				{"revision":2,"source":"file","createdAt":"2026-01-02T03:04:05Z","origin":"h:/r.yaml"}]}`)
+		default:
+			_, _ = io.WriteString(w, `{"revision":3,"source":"api","createdAt":"2026-01-02T03:04:05Z","createdBy":"olga","content":"providers: {}\n"}`)
+		}
+	}))
+	defer srv.Close()
+	api := client.New(srv.URL, "t")
+	var out, info bytes.Buffer
+	require.NoError(t, (&routingApply{File: file, DryRun: true}).run(t.Context(), api, &out))
+	require.Equal(t, "warning: model a is removed\nno mistakes; not published\n", out.String())
+	out.Reset()
+	require.NoError(t, (&routingApply{File: file}).run(t.Context(), api, &out))
+	require.Equal(t, "revision 3 is in use\n", out.String())
+	out.Reset()
+	require.NoError(t, (&routingShow{}).run(t.Context(), api, &out, &info))
+	require.Equal(t, "providers: {}\n", out.String())
+	require.Regexp(t, `^· revision 3 of .*, olga\n$`, info.String())
+	out.Reset()
+	require.NoError(t, (&routingList{Limit: 1}).run(t.Context(), api, &out))
+	require.Regexp(t, `(?s)^REVISION .*\n3 .* api +olga +in use\n$`, out.String())
+	require.NoError(t, (&routingActivate{Revision: 2}).Run(t.Context(), api))
+	require.Equal(t, `POST /v1/routing/activate {"revision":2}`, requests[len(requests)-1])
+	require.Error(t, (&routingApply{File: write(t, t.TempDir(), "broken.yaml", "models: [")}).run(t.Context(), api, &out))
+	require.Len(t, requests, 5, "a broken file is not sent")
 }

@@ -19,8 +19,12 @@ func (d *doctor) routing(ctx context.Context) {
 		return // it was reported
 	}
 	newest, own, unknown, err := ledger.ReadRouting(ctx, d.cfg.Database.Source(), content.Hash)
-	if err != nil || newest.Revision == 0 {
-		return // no process has used the database
+	switch {
+	case err != nil: // no process has used the database
+		return
+	case newest.Revision == 0:
+		d.add(OK, subject, "", "the database has no routing yet: the first process publishes its own")
+		return
 	}
 	by := cmp.Or(newest.CreatedBy, newest.Origin, "built-in")
 	switch file := d.cfg.Model.RoutingFile; {

@@ -42,13 +42,13 @@ type Routing struct {
 	ledger   store // nil for Fixed
 
 	current    atomic.Pointer[Snapshot]
-	refreshing sync.Mutex // of those who replace current, and of what follows
+	refreshing sync.Mutex //nolint:forbidigo // one caller reads the ledger at a time, and readers of current do not wait; it guards what follows
 	seen       int64      // the newest revision that was read, or could not be
 	checked    time.Time  // when the models of open tasks were last read
 	warned     map[string]bool
 }
 
-// Read reads and checks the file of a process; an empty path stands for that of the program. Its error names the setting.
+// Read reads and checks the file of a process; that of the program for an empty path. Its error names the setting.
 func Read(path string, settings llm.Settings, log *slog.Logger) (*Routing, error) {
 	r := &Routing{settings: settings, log: log, own: file{path: path}, warned: map[string]bool{}}
 	r.current.Store(&Snapshot{})
