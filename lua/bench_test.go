@@ -54,41 +54,62 @@ func BenchmarkAssign_Server(b *testing.B) {
 }
 
 // BenchmarkSlots_Waiters measures the time for which a pair of acquire and release occupies Redis while others wait, by Redis's
-// own statistics, in microseconds per call. Run it with -benchtime 1x: the time with 100,000 waiters has to be at most 1.5 times
-// that with 1,000.
+// own statistics, in microseconds per call, on paths of two and of five levels, with one and with ten upstreams. Run it with -benchtime 1x:
+// the time with 100,000 waiters has to be at most 1.5 times that with 1,000.
 func BenchmarkSlots_Waiters(b *testing.B) {
-	for _, waiters := range []int{0, 1_000, 100_000} {
-		b.Run(strconv.Itoa(waiters), func(b *testing.B) {
-			server := testredis.Start(b)
-			s := lua.New(server.Client(), lua.Keys{})
-			_, err := s.MarkNew(b.Context())
-			require.NoError(b, err)
-			limits := limitsOf(5, 5)
-			held := []string{}
-			for i := range 5 {
-				held = append(held, lease("q_paid_batch", fmt.Sprintf("user%d", i), i))
-				_, err := s.AcquireSlot(b.Context(), lua.SlotCall{Model: "m", Limits: limits, Lease: held[i], Times: longTimes})
-				require.NoError(b, err)
+	for _, depth := range []int{2, 5} {
+		for _, upstreams := range []int{1, 10} {
+			for _, waiters := range []int{0, 1_000, 100_000} {
+				b.Run(fmt.Sprintf("depth %d, upstreams %d, waiters %d", depth, upstreams, waiters), func(b *testing.B) {
+					benchmarkSlots(b, depth, upstreams, waiters)
+				})
 			}
-			fill(b, s, limits, waiters)
-			for b.Loop() {
-				var chunks []float64
-				for range 20 {
-					chunks = append(chunks, callTime(b, server, func() {
-						for i := range 200 {
-							l := lease("q_paid_stream", fmt.Sprintf("user%d", i), b.N*1_000_000+i)
-							_, err := s.AcquireSlot(b.Context(), lua.SlotCall{Model: "m", Limits: limits, Lease: l, Times: longTimes})
-							require.NoError(b, err)
-							holders, err := s.Redis().ZRange(b.Context(), s.Keys().ModelHolders("m"), 0, 0).Result()
-							require.NoError(b, err)
-							_, _, err = s.ReleaseSlot(b.Context(), "m", limits, longTimes, holders[0])
-							require.NoError(b, err)
-						}
-					}))
+		}
+	}
+}
+
+func benchmarkSlots(b *testing.B, depth, upstreams, waiters int) {
+	server := testredis.Start(b)
+	s := lua.New(server.Client(), lua.Keys{})
+	_, err := s.MarkNew(b.Context())
+	require.NoError(b, err)
+	limits, group := limitsOf(10, 5), func(int) lua.Group { return lua.Group{} }
+	if upstreams > 1 {
+		limits.Upstreams = nil
+		for i := range upstreams {
+			limits.Upstreams = append(limits.Upstreams, lua.UpstreamLimits{Name: "upstream-" + strconv.Itoa(i), Rank: 1 + i%2, Cap: 10 / upstreams})
+		}
+	}
+	if depth == 5 {
+		group = func(i int) lua.Group {
+			return lua.Group{Team: strconv.Itoa(i % 20), App: strconv.Itoa(i % 20), EndUser: strconv.Itoa(i % 1000)}
+		}
+	}
+	id := func(queue berth.Queue, i, number int) string {
+		p := lua.Path{Queue: queue, UserID: fmt.Sprintf("user%d", i), Group: group(i)}
+		return lua.Lease{Process: "p", Path: p, Needs: lua.Needs{Conversation: p.UserID}, Rest: strconv.Itoa(number)}.ID()
+	}
+	for i := range 10 {
+		r, err := s.AcquireSlot(b.Context(), lua.SlotCall{Model: "m", Limits: limits, Lease: id("q_paid_batch", i, i), Times: longTimes})
+		require.NoError(b, err)
+		require.Equal(b, lua.SlotGranted, r.Code)
+	}
+	fillAt(b, s, limits, waiters, group)
+	for b.Loop() {
+		var chunks []float64
+		for range 20 {
+			chunks = append(chunks, callTime(b, server, func() {
+				for i := range 200 {
+					_, err := s.AcquireSlot(b.Context(), lua.SlotCall{Model: "m", Limits: limits, Lease: id("q_paid_stream", i, b.N*1_000_000+i), Times: longTimes})
+					require.NoError(b, err)
+					holders, err := s.Redis().ZRange(b.Context(), s.Keys().ModelHolders("m"), 0, 0).Result()
+					require.NoError(b, err)
+					_, _, err = s.ReleaseSlot(b.Context(), "m", limits, longTimes, holders[0])
+					require.NoError(b, err)
 				}
-				reportTimes(b, chunks)
-			}
-		})
+			}))
+		}
+		reportTimes(b, chunks)
 	}
 }
 

@@ -2,7 +2,8 @@
 -- failed while another one works, or where calls of several tasks fail in a row: one task whose calls always fail must not pause the last
 -- upstream for the others. An upstream that was paused by failures gets one slot until a call has begun to answer: that call is the probe.
 -- After each pause its slots double from one. An automatic cap is lowered where the provider has no capacity for a call, and rises by
--- one after as many successes as it permits calls (additive increase, multiplicative decrease, as in RFC 5681), if it is in use: RFC 7661.
+-- one after as many successes as it permits calls (additive increase, multiplicative decrease, as in RFC 5681), if it is in use: RFC 7661. To
+-- rise to where the provider refused a call it takes PATIENCE times as many: small limits would be exceeded by every few calls otherwise.
 --
 -- KEYS[1] limits of the model, see include room
 -- KEYS[2] breaker: failures, the consecutive ones; task, that of the last; several, whether they are of different tasks; opened,
@@ -68,24 +69,29 @@ end
 
 -- lower lowers an automatic cap, at most once for the calls that began before, and reports whether it is automatic and could be lowered. raise
 -- raises it.
+local PATIENCE = 8
 local automatic = mine and mine.auto == true and not held[4] and not (held[5] and #upstreams == 1)
 local function learned()
-  local v = redis.call('HMGET', limits, field('learned'), field('lowered'), field('good'))
-  return math.max(mine.min, math.min(tonumber(v[1] or mine.min), mine.cap)), tonumber(v[2] or '0'), tonumber(v[3] or '0')
+  local v = redis.call('HMGET', limits, field('learned'), field('lowered'), field('good'), field('refused'))
+  return math.max(mine.min, math.min(tonumber(v[1] or mine.min), mine.cap)), tonumber(v[2] or '0'), tonumber(v[3] or '0'), tonumber(v[4] or nil)
 end
 local function lower()
   local cap, lowered = learned()
   if now - took < lowered then return true end
   if cap == mine.min then return false end
   local lower = math.max(mine.min, math.floor(cap * 0.7))
-  redis.call('HSET', limits, field('learned'), whole(lower), field('lowered'), whole(now), field('good'), '0')
+  redis.call('HSET', limits, field('learned'), whole(lower), field('lowered'), whole(now), field('good'), '0', field('refused'), whole(cap))
   return true
 end
 local function raise()
-  local cap, _, good = learned()
+  local cap, _, good, refused = learned()
   if redis.call('ZCARD', KEYS[3]) * 2 < cap or cap == mine.cap then return end
   good = good + 1
-  if good >= cap then cap, good = cap + 1, 0 end
+  local again = refused and cap + 1 >= refused
+  if good >= cap * (again and PATIENCE or 1) then
+    cap, good = cap + 1, 0
+    if again then redis.call('HDEL', limits, field('refused')) end
+  end
   redis.call('HSET', limits, field('learned'), whole(cap), field('good'), whole(good))
 end
 

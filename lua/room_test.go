@@ -514,12 +514,19 @@ func total(t *testing.T, server *testredis.Server) (n int64) {
 // fill lets n leases of many users wait.
 func fill(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int) {
 	t.Helper()
+	fillAt(t, s, limits, n, func(int) lua.Group { return lua.Group{} })
+}
+
+// fillAt lets n leases wait, of users in groups.
+func fillAt(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int, group func(i int) lua.Group) {
+	t.Helper()
 	const batch = 500
 	for from := 0; from < n; from += batch {
 		m := lua.ModelLeases{Model: "m", Limits: limits}
 		for i := from; i < min(n, from+batch); i++ {
 			q := []berth.Queue{paidStream, paidBatch, freeStream, freeBatch}[i%4]
-			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: lease(q, fmt.Sprintf("user%d", i%(n/10)), 1_000_000+n+i)})
+			p := lua.Path{Queue: q, UserID: fmt.Sprintf("user%d", i%(n/10)), Group: group(i)}
+			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: lua.Lease{Process: "p", Path: p, Rest: strconv.Itoa(1_000_000 + n + i)}.ID()})
 		}
 		_, _, err := s.RenewSlots(t.Context(), longTimes, []lua.ModelLeases{m})
 		require.NoError(t, err)

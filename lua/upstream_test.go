@@ -292,6 +292,12 @@ func TestUpstreams_AutomaticCap_FollowsTheProvider(t *testing.T) {
 		b.report("a", lua.CallLimited, 0, time.Millisecond)
 		require.Equal(t, want, learned())
 	}
+	succeed(15)
+	require.Equal(t, 2, learned(), "a call was refused with three")
+	succeed(1)
+	require.Equal(t, 3, learned())
+	succeed(3)
+	require.Equal(t, 4, learned(), "none was refused since")
 	_, err = o.s.SetModelLimits(t.Context(), "m", "a", slotTimes, lua.OperatorLimits{Cap: new(7)})
 	require.NoError(t, err)
 	require.Equal(t, []any{7, false}, []any{learned(), b.upstream("a").Learned}, "an operator's cap is fixed")

@@ -19,8 +19,8 @@
 --                                   of operators, for a model with one upstream; and for each upstream
 --                                   {field}:{u}: cap, rpm, tpm, paused, reason, resumed: of operators, see set_model_limits;
 --                                   until, cause: a pause with an end; probe: 1 while one call at a time tries an upstream
---                                   that failed; ramp: when its slots began to double after a pause; learned, lowered, good: its
---                                   automatic cap; see report_call
+--                                   that failed; ramp: when its slots began to double after a pause; learned, lowered, good,
+--                                   refused: its automatic cap; see report_call
 --   model:{m}:pace:{u}        hash  requests, tokens: when the granted ones are used up
 --   slots:{level}             zset  lease below a level with a limit, such as user:b, of all models -> expiry
 --   slots:{level}:aside       zset  {model} {path} in which the level was set aside -> since when
