@@ -64,7 +64,7 @@ func (p *provider) load(t *testing.T, u lua.UpstreamLimits) (learned func() int)
 		require.NoError(t, err)
 		slots := lease.New(scripts, lease.Options{Limits: func(string) lua.ModelLimits { return limits }})
 		running.Go(func() { _ = slots.Run(ctx) })
-		b := New(scripts, nil, slog.New(slog.DiscardHandler))
+		b := New(scripts, slog.New(slog.DiscardHandler))
 		for i := range 10 {
 			working.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
