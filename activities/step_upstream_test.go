@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 	"berth/lua"
 )
 
-// upstreamTest runs steps whose model has the upstreams a, b, … of rising rank, each of a provider of its own with that name.
+// upstreamTest runs steps whose model has the upstreams a, b, … of rising rank, each of a provider of its own, with a p before that name.
 type upstreamTest struct {
 	*stepTest
 	servers map[string]*testprovider.Server
@@ -31,8 +32,8 @@ func newUpstreamTest(t *testing.T, template berth.Template, fields ...string) *u
 	for i, more := range fields {
 		name := string(rune('a' + i))
 		h.servers[name] = testprovider.Start(t)
-		fmt.Fprintf(&providers, "  %s: {baseURL: %q, keySetting: KEY_%d, streamOptions: false}\n", name, h.servers[name].URL, i)
-		fmt.Fprintf(&upstreams, "      - {provider: %s, rank: %d%s}\n", name, i+1, more)
+		fmt.Fprintf(&providers, "  p%s: {baseURL: %q, keySetting: KEY_%d, streamOptions: false}\n", name, h.servers[name].URL, i)
+		fmt.Fprintf(&upstreams, "      - {name: %s, provider: p%s, rank: %d%s}\n", name, name, i+1, more)
 	}
 	content, err := llm.ParseContent("own.yaml", "providers:\n"+providers.String()+"models:\n  "+stepModel+
 		":\n    timeouts: {firstByte: 100ms, idle: 100ms}\n    upstreams:\n"+upstreams.String())
@@ -61,7 +62,7 @@ func (h *upstreamTest) logged() (all []string) {
 	for i, c := range calls {
 		require.Equal(h.t, i, c.Call, "of one attempt")
 		require.EqualValues(h.t, 1, c.Fence)
-		require.Equal(h.t, c.Upstream, c.Provider)
+		require.Equal(h.t, "p"+c.Upstream, c.Provider)
 		all = append(all, c.Upstream+" "+c.Outcome())
 	}
 	return all
@@ -133,9 +134,19 @@ func TestRunStep_UpstreamFails_AnotherOneServesTheCall(t *testing.T) { // G13, F
 				t.Skip("no other one is tried")
 			}
 			h := newUpstreamTest(t, "interview_prep", "", "")
-			h.servers["a"].Fail(c.fault)
+			var failed, called atomic.Int64
+			began := time.Now()
+			h.servers["a"].Fail(func(w http.ResponseWriter, r *http.Request) {
+				defer func() { failed.Store(int64(time.Since(began))) }()
+				c.fault(w, r)
+			})
+			h.servers["b"].Answer(func(w http.ResponseWriter, r *http.Request) {
+				called.Store(int64(time.Since(began)))
+				testprovider.Write(0, testprovider.Text)(w, r)
+			})
 			_, err := h.attempt(nil)
 			require.NoError(t, err)
+			t.Logf("the next call began %s after the fault", time.Duration(called.Load()-failed.Load()).Round(100*time.Microsecond))
 			require.Equal(t, testprovider.Text, h.text())
 			resets, notices := h.read()
 			require.Equal(t, c.resets, resets)
@@ -145,7 +156,7 @@ func TestRunStep_UpstreamFails_AnotherOneServesTheCall(t *testing.T) { // G13, F
 			require.Equal(t, c.bought+1, h.bought())
 			steps, err := h.Ledger.FinishedSteps(t.Context(), h.plan.Ref())
 			require.NoError(t, err)
-			require.Equal(t, "b b", steps[0].Upstream+" "+steps[0].Provider)
+			require.Equal(t, "b pb", steps[0].Upstream+" "+steps[0].Provider)
 		})
 		t.Run(name+" everywhere", func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,7 @@ type polled struct {
 	changed chan struct{} // has one for the workers while there may be queues that they do not poll
 	marks   chan struct{} // likewise for mark
 	names   atomic.Pointer[[]string]
-	unkeyed []string // the models without a key, which were logged
+	unkeyed []string // the models that lack a key, which were logged
 	served  []string // as models last returned
 }
 
@@ -68,6 +68,10 @@ func (p *polled) models(ctx context.Context) (models []string) {
 				p.log.WarnContext(ctx, "calls of a model not polled: no API key", "model", model, "error", err)
 			}
 			continue
+		}
+		if unkeyed := now.Of(model).Unkeyed(model); len(unkeyed) > 0 && !slices.Contains(p.unkeyed, model) {
+			p.unkeyed = append(p.unkeyed, model)
+			p.log.WarnContext(ctx, "upstreams of a model not used: no API key", "model", model, "upstreams", unkeyed)
 		}
 		models = append(models, model)
 	}

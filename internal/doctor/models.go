@@ -15,15 +15,24 @@ import (
 // models checks that calls of the models can be made.
 func (d *doctor) models(catalog *llm.Catalog) {
 	const subject, advice = "models", "set the keys of the providers, or BERTH_LOCAL_MODEL_URL to the address of the model simulator"
-	var unserved []string
+	var unserved, partly []string
 	models := catalog.Models()
 	for _, m := range models {
 		if err := catalog.Served(m.Name); err != nil {
 			unserved = append(unserved, fmt.Sprintf("%s (%s)", m.Name, err))
+		} else if unkeyed := catalog.Unkeyed(m.Name); len(unkeyed) > 0 {
+			partly = append(partly, fmt.Sprintf("%s (%s)", m.Name, strings.Join(unkeyed, ", ")))
 		}
+	}
+	if len(partly) > 0 {
+		d.add(Warning, subject, "set the keys of these upstreams, or remove them from the routing file (BERTH_ROUTING_FILE)",
+			"calls of these models use their other upstreams, because keys are missing: %s", strings.Join(partly, "; "))
 	}
 	switch len(unserved) {
 	case 0:
+		if len(partly) > 0 {
+			return
+		}
 		d.add(OK, subject, "", "all %d models have an address and a key", len(models))
 	case len(models):
 		d.add(Warning, subject, advice, "all tasks are refused, because no model can be called: %s", strings.Join(unserved, "; "))

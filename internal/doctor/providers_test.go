@@ -238,3 +238,14 @@ func TestCalls_Upstreams_OutcomeOfEachNamed(t *testing.T) { // G12
 		"keyless": "error (invalid_key)", "other": "error (not_found)",
 	}, got)
 }
+
+// A model that lacks the keys of some upstreams is served by the others, and the doctor names those.
+func TestModels_UpstreamWithoutKey_Named(t *testing.T) { // G12
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "routing.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("providers: {acme: {baseURL: 'http://127.0.0.1:1/v1', keySetting: ACME_API_KEY}}\nmodels: {one: {upstreams: "+
+		"[{provider: acme}, {provider: acme, name: second, keySetting: SECOND_KEY}]}}\n"), 0o600))
+	found := run(t, "models", time.Now, "--routing-file="+file, "--provider-keys=ACME_API_KEY="+providerKey)
+	require.Len(t, found, 1)
+	has(t, found, doctor.Warning, "calls of these models use their other upstreams, because keys are missing: one (second)", "set the keys of these upstreams")
+}
