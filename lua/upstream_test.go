@@ -195,7 +195,7 @@ func TestUpstreams_TwoRevisions_NewestDecides(t *testing.T) {
 	})
 }
 
-// G13, T21: an upstream that fails while another works is paused at once, one that is broken for long, and the last one only as a model
+// G13, T21: an upstream that fails while another works is paused immediately, one that is broken for long, and the last one only as a model
 // with one upstream is.
 func TestUpstreams_Fails_PausedWhileAnotherWorks(t *testing.T) {
 	t.Parallel()
@@ -224,7 +224,7 @@ func TestUpstreams_Fails_PausedWhileAnotherWorks(t *testing.T) {
 	}
 }
 
-// G13: when a pause ends, the slots of an upstream double from one, so that the waiting calls do not begin all at once.
+// G13: when a pause ends, the slots of an upstream double from one, so that the waiting calls do not all begin together.
 func TestUpstreams_PauseEnds_SlotsDouble(t *testing.T) {
 	t.Parallel()
 	o := newOwnTime(t)

@@ -78,7 +78,7 @@ func lacking[T any](models map[string]T, c *llm.Catalog) map[string]T {
 	return lacking
 }
 
-// addRemoved adds the models that some revision since a known one had, to a snapshot that nobody has yet. Tasks may have been accepted with them.
+// addRemoved adds the models that some revision since a known one had, to a snapshot that is not in use yet. Tasks may have been accepted with them.
 func (r *Routing) addRemoved(ctx context.Context, next *Snapshot, since int64) error {
 	models, err := r.ledger.RoutingModels(ctx)
 	if err != nil {

@@ -3,7 +3,7 @@
 local limits_of, limits_in_use, upstreams_of, cap_of, upstream_named, used_of, stopped_for
 local charge_pace, opens_in, is_open, choose, stopped, free_slots, works
 do -- a function has at most 200 local variables
-  -- RAMP_STEP is in how many ms the slots of an upstream double after a pause, from one: its waiting calls do not begin all at once.
+  -- RAMP_STEP is in how many ms the slots of an upstream double after a pause, from one: its waiting calls do not all begin together.
   local RAMP_STEP = 250
 
   -- limits_of parses the limits that a process passes; nil when they are unreadable. 0 is no limit, except for cap.
