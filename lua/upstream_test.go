@@ -1,6 +1,7 @@
 package lua_test
 
 import (
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -339,4 +340,39 @@ func TestUpstreams_RedisLosesData_HoldersRestoreTheirUpstreams(t *testing.T) {
 	require.NoError(t, err)
 	o.pass(t, slotTimes.TTL/2+time.Second) // the grace has ended
 	require.Empty(t, b.call("u", lua.Needs{}), "no upstream has more calls than slots")
+}
+
+// G14: calls that prefer the upstream of their conversation find more of their prompts in its cache.
+func TestUpstreams_PromptCache_PreferenceFindsMore(t *testing.T) {
+	t.Parallel()
+	s := newScripts(t)
+	const conversations, rounds = 30, 10
+	found := func(preferred bool) (share float64) {
+		b := newServedBy(t, s, up("a", 4), up("b", 4), up("c", 4))
+		random := rand.New(rand.NewPCG(1, 2))
+		cached, hits, calls := map[string]bool{}, 0, 0
+		for range conversations * rounds {
+			n := strconv.Itoa(random.IntN(conversations))
+			needs := lua.Needs{}
+			if preferred {
+				needs.Conversation = n
+			}
+			for len(b.holders("m")) > 6 { // half of the slots are in use
+				b.release("m", b.holders("m")[0])
+			}
+			u := b.call("u"+n, needs)
+			require.NotEmpty(t, u)
+			if cached[u+n] {
+				hits++
+			}
+			cached[u+n] = true
+			calls++
+		}
+		b.release("m", b.holders("m")...)
+		return float64(hits) / float64(calls)
+	}
+	without, with := found(false), found(true)
+	t.Logf("%.0f %% of the calls found their prompt in the cache with the preference, %.0f %% without; at most %.0f %%",
+		100*with, 100*without, 100*(1-1.0/rounds))
+	require.Greater(t, with, without+0.05)
 }
