@@ -24,6 +24,7 @@ var enumTypes = []func(huma.Registry){
 	enumOf(berth.VariableKinds()),
 	enumOf(reconcileRules()),
 	enumOf(callOutcomes()),
+	enumOf(usageDimensions()),
 }
 
 // describeEnums makes the schema of each enum's type list its values.

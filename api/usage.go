@@ -69,6 +69,8 @@ func (s *server) logDescription(body, row any, op huma.Operation) huma.Operation
 type usageInput struct {
 	LogPage
 
+	TeamID  string      `query:"teamId" maxLength:"255" doc:"Only calls that count for this team"`
+	AppID   string      `query:"appId" maxLength:"255" doc:"Only calls that count for this application"`
 	Model   string      `query:"model" maxLength:"128" doc:"Only calls of this model"`
 	Outcome callOutcome `query:"outcome" doc:"Only calls with this outcome: success, running, or the code of a failure"`
 }
@@ -128,6 +130,10 @@ func (s *server) usageRoute() {
 	registerOutput(s, "GET /v1/usage", forExports, s.listUsage, s.logDescription(usageOutputBody{}, usageView{}, op("list-usage", "account",
 		"List model calls with their tokens, durations and costs, newest first",
 		"Users read the calls of their tasks, operators those of all users. A call is listed from the beginning of its attempt.")))
+	register(s, "GET /v1/usage/sums", forUsers, s.sumUsage, op("sum-usage", "account",
+		"Sum the model calls with their tokens and costs, the highest costs first",
+		"Users read the sums of their calls, operators those of all users. Calls that run are not counted. Without `from` the sums are those "+
+			"of the last 30 days."))
 }
 
 func (s *server) listUsage(ctx context.Context, in *usageInput) (*exportOutput, error) {
@@ -135,7 +141,7 @@ func (s *server) listUsage(ctx context.Context, in *usageInput) (*exportOutput, 
 	if err != nil {
 		return nil, err
 	}
-	q := ledger.UsageQuery{UserID: userID, TaskID: in.TaskID, Model: in.Model, Outcome: string(in.Outcome), From: in.From, To: in.To}
+	q := ledger.UsageQuery{UserID: userID, TaskID: in.TaskID, TeamID: in.TeamID, AppID: in.AppID, Model: in.Model, Outcome: string(in.Outcome), From: in.From, To: in.To}
 	return readLog(ctx, s, in.LogPage, func(ctx context.Context, cursor string, limit int) ([]usageView, string, error) {
 		found, next, err := s.Ledger.UsageLog(ctx, q, cursor, limit)
 		return convert(found, viewCall), next, err

@@ -152,3 +152,31 @@ func TestAudit_ExportInterrupted_ResponseHasNoEnd(t *testing.T) { // T19
 	}
 	require.Error(t, err)
 }
+
+// G16: users read the sums of their calls, operators those of all; mistakes name the parameter.
+func TestUsageSums_UserAndOperator_ReadTheSumsTheyMay(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.called(h.task("alice", "t1"))
+	h.called(h.task("bob", "t1"))
+	get := func(token, query string) answer {
+		return h.call(http.MethodGet, "/v1/usage/sums?"+query, token, nil)
+	}
+	require.Equal(t, []any{2.0}, rows(t, get(h.token("alice"), ""), "sums", "calls"))
+	require.Equal(t, []any{4.0}, rows(t, get(h.operator(), ""), "sums", "calls"))
+	all := get(h.operator(), "by=user,day&from=2020-12-01T00:00:00Z&to=2021-01-01T00:00:00Z")
+	require.Equal(t, []any{}, all.json(t)["sums"])
+	own := get(h.operator(), "by=user,model&userId=bob")
+	require.Equal(t, []any{"bob"}, rows(t, own, "sums", "userId"))
+	require.Equal(t, []any{1.0}, rows(t, own, "sums", "failed"))
+	require.Equal(t, []any{14.0}, rows(t, own, "sums", "inputTokens"))
+	require.Equal(t, []any{10.0}, rows(t, own, "sums", "costMicros"))
+	for query, field := range map[string]string{
+		"by=colour": "by", "from=yesterday": "from", "from=2020-01-01T00:00:00Z": "from", "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z": "from",
+	} {
+		a := get(h.operator(), query)
+		require.Equal(t, http.StatusBadRequest, a.status, "%s: %s", query, a.body)
+		require.Contains(t, string(a.body), field, query)
+	}
+	require.Equal(t, http.StatusForbidden, get(h.token("alice"), "userId=bob").status)
+}

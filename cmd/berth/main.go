@@ -42,6 +42,7 @@ type commands struct {
 	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`
 	Queue      queueCommands      `cmd:"" help:"List queues."`
+	Usage      usageCommand       `cmd:"" help:"Sum model calls with their tokens and costs."`
 	Routing    routingCommands    `cmd:"" help:"Print which models the steps of templates use."`
 	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`
 	Rollout    rolloutCommands    `cmd:"" help:"Change the version of the workers without interrupting runs."`

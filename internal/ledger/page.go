@@ -82,12 +82,15 @@ func (p *page) text(column, value string) {
 }
 
 // between limits created_at to a period. from is inclusive, to exclusive; a zero time is no limit.
-func (p *page) between(from, to time.Time) {
+func (p *page) between(from, to time.Time) { p.period("created_at", from, to) }
+
+// period is between for another column.
+func (p *page) period(column string, from, to time.Time) {
 	if !from.IsZero() {
-		p.add("created_at >=", millis(from))
+		p.add(column+" >=", millis(from))
 	}
 	if !to.IsZero() {
-		p.add("created_at <", millis(to))
+		p.add(column+" <", millis(to))
 	}
 }
 

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"berth/client"
+	"berth/internal/agent"
+)
+
+type usageCommand struct {
+	agent.Server `embed:""`
+
+	By    []string      `help:"Sum by these, separated by commas: team, app, user, service, template, model, upstream, day." default:"team,model" enum:"team,app,user,service,template,model,upstream,day"`
+	Team  string        `help:"Sum only calls that count for this team."`
+	User  string        `help:"Sum only calls of this user; for operators."`
+	Model string        `help:"Sum only calls of this model."`
+	Since time.Duration `help:"Sum the calls of this time before now." default:"720h"`
+}
+
+// Run prints the sums as a table, the highest costs first.
+func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
+	query := url.Values{"by": {strings.Join(c.By, ",")}, "from": {time.Now().Add(-c.Since).UTC().Format(time.RFC3339)}}
+	for name, value := range map[string]string{"teamId": c.Team, "userId": c.User, "model": c.Model} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	found, err := api.UsageSums(ctx, query)
+	if err != nil {
+		return err
+	}
+	w := newTable(os.Stdout)
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(c.By, "\t"))+"\tCALLS\tFAILED\tINPUT\tCACHED\tOUTPUT\tCOST (USD)")
+	for _, u := range found.Sums {
+		of := map[string]string{
+			"team": u.TeamID, "app": u.AppID, "user": u.UserID, "service": u.ServiceID, "template": u.Template, "model": u.Model, "upstream": u.Upstream, "day": u.Day,
+		}
+		for _, by := range c.By {
+			fmt.Fprintf(w, "%s\t", named(of[by]))
+		}
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%.6f\n", u.Calls, u.Failed, u.InputTokens, u.CachedTokens, u.OutputTokens, float64(u.CostMicros)/1e6)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if found.More {
+		fmt.Fprintf(os.Stderr, "only the %d highest costs: use --team, --user, --model or a shorter --since\n", len(found.Sums))
+	}
+	return nil
+}
