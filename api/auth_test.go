@@ -75,6 +75,15 @@ var scopesOf = map[string][]string{
 	"POST /v1/nodes/{id}/undrain":  {"operator"},
 	"GET /v1/models":               {"operator"},
 	"PATCH /v1/models/{name}":      {"operator"},
+
+	"PATCH /v1/models/{name}/upstreams/{upstream}": {"operator"},
+	"GET /v1/routing":                      {"operator"},
+	"PUT /v1/routing":                      {"operator"},
+	"GET /v1/routing/revisions":            {"operator"},
+	"GET /v1/routing/revisions/{revision}": {"operator"},
+	"POST /v1/routing/activate":            {"operator"},
+	"GET /v1/usage/sums":                   {"user", "operator"},
+
 	"GET /v1/reconciliation":       {"operator"},
 	"POST /v1/reconciliation":      {"operator"},
 	"GET /v1/queues":               {"operator"},

@@ -27,6 +27,7 @@ var ownCodes = map[string][]berth.Code{
 	"create-link":            {berth.CodeEnded},
 	"create-ticket":          {berth.CodeNotFound},
 	"delete-team":            {berth.CodeConflict},
+	"get-routing":            {berth.CodeNotFound},
 	"delete-template":        {berth.CodeConflict},
 	"dispatch-job":           {berth.CodeTurnFinalized, berth.CodeIdempotencyMismatch, berth.CodeQueueFull, berth.CodeRateLimited, berth.CodeNoNode, berth.CodeNodeFull},
 	"end-conference":         {berth.CodeConflict},
