@@ -322,7 +322,25 @@ func (s *server) patchModel(ctx context.Context, in *modelInput) (*client.Model,
 			return nil, berth.Invalid(limit.name, "model %s has %d upstreams, each with a limit of its own: change that of one of them", m.Name, len(m.Upstreams))
 		}
 	}
-	return s.changeLimits(ctx, m, in.Body, func(o *berth.ModelSettings, change func(*berth.LimitSettings)) { change(&o.LimitSettings) })
+	return s.changeLimits(ctx, m, in.Body, changeModel(m, in.Body))
+}
+
+// changeModel changes the settings of a model. Those of its only upstream are the model's, and a resumption ends the pauses of all upstreams.
+func changeModel(m llm.Model, b modelChange) func(o *berth.ModelSettings, change func(*berth.LimitSettings)) {
+	return func(o *berth.ModelSettings, change func(*berth.LimitSettings)) {
+		change(&o.LimitSettings)
+		all := maps.Clone(o.Upstreams)
+		for name, l := range all {
+			switch {
+			case len(m.Upstreams) == 1:
+				l = berth.LimitSettings{} // of when there were several
+			case b.Paused != nil && !*b.Paused:
+				l.Paused, l.Reason = false, ""
+			}
+			all[name] = l
+		}
+		o.Upstreams = all
+	}
 }
 
 // patchUpstream changes what operators set for an upstream of a model.
@@ -333,6 +351,9 @@ func (s *server) patchUpstream(ctx context.Context, in *upstreamInput) (*client.
 	}
 	if _, ok := m.Upstream(in.Upstream); !ok {
 		return nil, berth.Errorf(berth.CodeNotFound, "model %s has no upstream %q in the routing file", m.Name, in.Upstream)
+	}
+	if len(m.Upstreams) == 1 {
+		return s.changeLimits(ctx, m, in.Body, changeModel(m, in.Body))
 	}
 	return s.changeLimits(ctx, m, in.Body, func(o *berth.ModelSettings, change func(*berth.LimitSettings)) {
 		all := maps.Clone(o.Upstreams)

@@ -284,3 +284,26 @@ func TestModels_RedisUnavailable_RefusedWithoutChange(t *testing.T) { // T4
 	require.NoError(t, err)
 	require.Empty(t, all)
 }
+
+// G12, T4: the limits of a model are those of its only upstream, by whichever name they are changed.
+func TestPatchUpstream_OnlyUpstream_ChangesTheModel(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	patch := func(path string, body doc) doc {
+		a := h.call(http.MethodPatch, path, h.operator(), body)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return a.json(t)
+	}
+	const upstream = modelPath + "/upstreams/deepseek"
+	require.Equal(t, []any{true, "operator", "maintenance"}, func(d doc) []any { return []any{d["paused"], d["pausedBy"], d["reason"]} }(
+		patch(upstream, doc{"paused": true, "reason": "maintenance"})))
+	require.Equal(t, false, patch(modelPath, doc{"paused": false})["paused"])
+	require.EqualValues(t, 2, patch(upstream, doc{"cap": 2})["cap"])
+	require.EqualValues(t, 6, patch(modelPath, doc{"cap": 6})["cap"])
+	d := patch(upstream, doc{"cap": nil})
+	require.EqualValues(t, 5, d["cap"])
+	require.Equal(t, "deepseek", d["upstreams"].([]any)[0].(doc)["name"])
+	a := h.call(http.MethodPatch, modelPath+"/upstreams/other", h.operator(), doc{"cap": 2})
+	require.Equal(t, http.StatusNotFound, a.status)
+	require.Contains(t, string(a.body), `has no upstream`)
+}

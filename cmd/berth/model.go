@@ -36,11 +36,11 @@ func printModels(models ...client.Model) error {
 	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "MODEL\tUPSTREAM\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
 	for _, m := range models {
-		only := ""
+		only, slots := "", strconv.Itoa(m.Cap)
 		if len(m.Upstreams) == 1 {
-			only = m.Upstreams[0].Name
+			only, slots = m.Upstreams[0].Name, upstreamCap(m.Upstreams[0])
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", m.Name, only, m.InUse, m.Cap, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", m.Name, only, m.InUse, slots, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
 		if only != "" {
 			continue
 		}

@@ -34,6 +34,14 @@ type levelFlags struct {
 	Services []string `help:"Services whose requests belong to it. Assign only those whose callers are trusted: callers name the service."`
 }
 
+// Validate is called by kong.
+func (f levelFlags) Validate() error {
+	if !(f.Weight >= 0.01 && f.Weight <= 1000) { //nolint:staticcheck // not a number is neither
+		return fmt.Errorf("--weight: must be from 0.01 to 1000, not %v", f.Weight)
+	}
+	return nil
+}
+
 func (f levelFlags) spec() client.LevelSpec {
 	return client.LevelSpec{Title: f.Title, Weight: f.Weight, Slots: f.Slots, MaxTasks: f.MaxTasks}
 }

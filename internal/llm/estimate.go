@@ -12,7 +12,8 @@ import (
 	"berth/internal/template"
 )
 
-// promptTokens is the room for what a prompt contains besides the task's texts: instructions, schema and stored passages.
+// promptTokens is the room for what a prompt contains besides the task's texts: instructions, schema and stored passages. Of a small context it
+// is a half.
 const promptTokens = 4000
 
 // Estimates for providers that report no usage, after the documentation of the providers in routing.yaml.
@@ -140,7 +141,8 @@ func (c *Catalog) textRoom(model string) (room int, known bool) {
 		if u.ContextTokens == 0 {
 			return 0, false
 		}
-		room = max(room, u.ContextTokens-u.MaxOutputTokens-promptTokens)
+		prompt := u.ContextTokens - u.MaxOutputTokens
+		room = max(room, prompt-min(promptTokens, prompt/2))
 	}
 	return room, ok
 }

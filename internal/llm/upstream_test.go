@@ -238,6 +238,16 @@ func TestStream_Upstream_RequestIsItsOwn(t *testing.T) {
 }
 
 // G13: texts are checked against the upstream with the most room.
+// A small context has room for texts, too: at most a half of it is kept for the instructions.
+func TestCheckContext_SmallContext_ShortTextFits(t *testing.T) {
+	t.Parallel()
+	c := ownCatalog(t, "  m: {provider: acme, contextTokens: 4000, maxOutputTokens: 500}\nroutes: {default: {paid: m, free: m}, resume_summary: {paid: m, free: m}}", Settings{})
+	for words, fits := range map[int]bool{10: true, 1000: true, 3000: false} {
+		err := checkContext(t, c, "resume_summary", berth.TierPaid, map[string]string{"resume": strings.Repeat("word ", words)})
+		require.Equal(t, fits, err == nil, "%d words: %v", words, err)
+	}
+}
+
 func TestCheckContext_Upstreams_MostRoomCounts(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
