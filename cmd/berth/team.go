@@ -36,7 +36,7 @@ type levelFlags struct {
 
 // Validate is called by kong.
 func (f levelFlags) Validate() error {
-	if !(f.Weight >= 0.01 && f.Weight <= 1000) { //nolint:staticcheck // not a number is neither
+	if !(f.Weight >= 0.01 && f.Weight <= 1000) { // also not a number
 		return fmt.Errorf("--weight: must be from 0.01 to 1000, not %v", f.Weight)
 	}
 	return nil
