@@ -237,7 +237,6 @@ func TestStream_Upstream_RequestIsItsOwn(t *testing.T) {
 	require.ErrorContains(t, err, `model m has no upstream "gone" in the routing file of this process`)
 }
 
-// G13: texts are checked against the upstream with the most room.
 // A small context has room for texts, too: at most a half of it is kept for the instructions.
 func TestCheckContext_SmallContext_ShortTextFits(t *testing.T) {
 	t.Parallel()
@@ -248,6 +247,7 @@ func TestCheckContext_SmallContext_ShortTextFits(t *testing.T) {
 	}
 }
 
+// G13: texts are checked against the upstream with the most room.
 func TestCheckContext_Upstreams_MostRoomCounts(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
