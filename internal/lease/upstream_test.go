@@ -142,10 +142,10 @@ func TestUpstreams_RedisLosesData_NoCallLostNoCapExceeded(t *testing.T) {
 	auto := lua.UpstreamLimits{Name: "c", Rank: 2, Auto: true, Min: 5, Cap: 8}
 	limits := lua.ModelLimits{Upstreams: []lua.UpstreamLimits{{Name: "a", Rank: 1, Cap: 30}, {Name: "b", Rank: 1, Cap: 15}, auto}}
 	u := newUpstreams(t, limits)
+	u.caps["c"] = 5 // of 50 slots: nothing reports its successes
 	for range 2 {
 		u.process(limits, 40, 300*time.Millisecond)
 	}
-	u.caps["c"] = 5 // of 50 slots
 	u.full("a", "b", "c")
 	for range 2 {
 		require.NoError(t, u.c.redis.Eval(t.Context(), `for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end return 1`, nil,
