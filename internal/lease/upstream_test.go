@@ -38,7 +38,7 @@ func newUpstreams(t *testing.T, limits lua.ModelLimits) *upstreams {
 func (u *upstreams) process(limits lua.ModelLimits, callers int, call time.Duration) (kill func()) {
 	u.t.Helper()
 	l := u.c.link()
-	ttl := short(2*time.Second, 200*time.Millisecond, 500*time.Millisecond)
+	ttl := short(6*time.Second, 300*time.Millisecond, 2*time.Second)
 	s, stop := u.c.slots(l.addr(), 1, ttl, func(o *lease.Options) { o.Limits = func(string) lua.ModelLimits { return limits } })
 	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
