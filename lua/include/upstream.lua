@@ -195,7 +195,7 @@ do -- a function has at most 200 local variables
     return working and others or fitting
   end
 
-  -- preferred_for returns which upstreams of a rank the calls of a conversation prefer, by rendezvous hashing (Thaler, Ravishankar: Using
+  -- preferred_for returns which upstream of a rank the calls of a conversation prefer, by rendezvous hashing (Thaler, Ravishankar: Using
   -- Name-Based Mappings to Increase Hit Rates, 1998): that with the highest hash, whatever others there are.
   local function preferred_for(conversation, list, rank)
     local best, highest
