@@ -17,6 +17,7 @@ const (
 	RuleStreamWithoutRun     ReconcileRule = "stream-without-run"
 	RuleAdmissionWithoutTask ReconcileRule = "admission-without-task"
 	RuleBalance              ReconcileRule = "balance"
+	RuleTaskUnsettled        ReconcileRule = "task-not-settled"
 	RuleTurnWithoutRun       ReconcileRule = "turn-without-run"
 	RuleSlotWithoutRun       ReconcileRule = "slot-without-run"
 
@@ -57,6 +58,10 @@ var reconcileRules = []ReconcileRuleInfo{
 	{
 		Rule:  RuleStreamWithoutRun,
 		Finds: "a task has ended and has no run, but its stream is open", Repairs: "the terminal event is appended",
+	},
+	{
+		Rule:  RuleTaskUnsettled,
+		Finds: "a metered task ended ten minutes ago, and what its last call used was never reported", Repairs: "it is settled without that call",
 	},
 	{
 		Rule: RuleAdmissionWithoutTask, FullOnly: true,

@@ -125,8 +125,10 @@ type TaskPlan struct {
 	Steps []Step `json:"steps"`
 	// RequestHash distinguishes requests that were submitted with the same id.
 	RequestHash string `json:"requestHash"`
-	// Price is what the task costs in credits; 0 in the free tier.
-	Price int64 `json:"price,omitempty"`
+	// Price is what the task costs; 0 in the free tier. That of a metered task is reserved when it is accepted, and what its calls used when
+	// it is settled.
+	Price   Credits `json:"price,omitempty"`
+	Metered bool    `json:"metered,omitempty"`
 	// FreeSteps is the chain of the free tier, which replaces Steps if the price cannot be charged at acceptance.
 	FreeSteps []Step `json:"freeSteps,omitempty"`
 	// Key identifies the request among repeated ones of the user, and Number counts the tasks that were made for it from 0.
@@ -159,7 +161,7 @@ func (p TaskPlan) Queues() (queues []Queue) {
 // Free returns the plan of the same request in the free tier.
 func (p TaskPlan) Free() TaskPlan {
 	if p.Tier != TierFree {
-		p.Tier, p.Price, p.Steps = TierFree, 0, p.FreeSteps
+		p.Tier, p.Price, p.Metered, p.Steps = TierFree, 0, false, p.FreeSteps
 	}
 	p.FreeSteps = nil
 	return p
@@ -174,6 +176,8 @@ type Task struct {
 	// Title is the one that the client gave, the name of a file, or the first words of a text; empty when it was erased.
 	Title  string
 	Status TaskStatus
+	// Unsettled: the price is still what was reserved.
+	Unsettled bool
 	// StepIndex is the current step.
 	StepIndex int
 	// Fence rises with every attempt at a model call of this task; writes of older attempts are rejected.

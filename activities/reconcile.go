@@ -84,6 +84,7 @@ func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
 		berth.RuleTaskOverdue:          {r.taskOverdue, r.endOverdueTask},
 		berth.RuleRunWithoutTask:       {r.runWithoutTask, r.restoreTask},
 		berth.RuleStreamWithoutRun:     {r.streamWithoutRun, r.endStream},
+		berth.RuleTaskUnsettled:        {r.taskUnsettled, r.settleTask},
 		berth.RuleAdmissionWithoutTask: {r.placeWithoutTask, r.removeAdmission},
 		berth.RuleBalance:              {r.unbalanced, r.correctBalance},
 		berth.RuleTurnWithoutRun:       {r.turnWithoutRun, r.endTurn},
@@ -251,7 +252,7 @@ type comparison struct {
 
 // compare finds the candidates of every rule. A comparison that fails does not prevent the others.
 func (p *pass) compare(ctx context.Context) error {
-	all := []comparison{{"overdue tasks", p.overdueTasks}, {"overdue executions", p.overdueExecutions}, {"owners of conferences", p.owners}}
+	all := []comparison{{"overdue tasks", p.overdueTasks}, {"unsettled tasks", p.unsettledTasks}, {"overdue executions", p.overdueExecutions}, {"owners of conferences", p.owners}}
 	if p.Kind == berth.ReconcileFull {
 		all = append(all, []comparison{
 			{"open tasks", p.openTasks},

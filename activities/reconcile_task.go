@@ -111,6 +111,26 @@ func (p *pass) endedTasks(ctx context.Context) error {
 	}
 }
 
+// settleAfter is how long after the end of a metered task the worker of its last call may report what that used.
+const settleAfter = 10 * time.Minute
+
+// unsettledTasks considers the metered tasks that ended and are not settled.
+func (p *pass) unsettledTasks(ctx context.Context) error {
+	return eachRow(ctx, func(after berth.TaskRef) ([]berth.TaskRef, error) {
+		return p.r.Ledger.UnsettledTasks(ctx, p.StartedAt.Add(-settleAfter), after, reconcilePage)
+	}, func(t berth.TaskRef) error { return p.candidate(ctx, berth.RuleTaskUnsettled, workflows.TaskName(t)) })
+}
+
+func (r *Reconciler) taskUnsettled(ctx context.Context, id string) (version int64, differs bool, err error) {
+	t, ok, err := r.row(ctx, id)
+	return t.EndedAt.UnixMilli(), ok && t.Unsettled && t.Status.Final(), err
+}
+
+func (r *Reconciler) settleTask(ctx context.Context, f berth.ReconcileFinding) error {
+	ref, _ := taskOf(f.Subject)
+	return r.Ledger.SettleTask(ctx, ref)
+}
+
 // admissions considers the admissions in all queues.
 func (p *pass) admissions(ctx context.Context) error {
 	for _, queue := range p.r.Options.Queues() {
@@ -286,7 +306,7 @@ func (r *Reconciler) removeAdmission(ctx context.Context, f berth.ReconcileFindi
 
 func (r *Reconciler) unbalanced(ctx context.Context, user string) (version int64, differs bool, err error) {
 	credits, sum, err := r.Ledger.Balance(ctx, user, false)
-	return credits - sum, credits != sum, err
+	return int64(credits - sum), credits != sum, err
 }
 
 func (r *Reconciler) correctBalance(ctx context.Context, f berth.ReconcileFinding) error {

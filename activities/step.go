@@ -255,8 +255,14 @@ func (s *step) modelCall() ledger.ModelCall {
 		UserID: s.in.UserID, TaskID: s.in.ID, Step: s.in.Index, Name: s.in.Step.Name, Fence: s.attempt.Fence, Call: s.calls - 1,
 		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Provider: s.last.Provider, Upstream: s.last.Upstream, Usage: s.last.Usage,
 		FinishReason: s.last.FinishReason, PromptTruncated: s.last.PromptTruncated, Simulated: s.last.Provider == llm.LocalProvider,
-		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(),
+		LatencyMs: s.last.Took.Milliseconds(), FirstTokenMs: s.last.FirstToken.Milliseconds(), CostMicros: s.cost(), Credits: s.credits(),
 	}
+}
+
+// credits returns what a metered task is charged for the newest call.
+func (s *step) credits() berth.Credits {
+	m, _ := s.Catalog(s.in.Step.Model).Model(s.in.Step.Model) // one that was removed from the catalog has no price
+	return m.Credits.Of(s.last.Usage)
 }
 
 func (s *step) cost() int64 {

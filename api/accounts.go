@@ -38,8 +38,8 @@ type creditInput struct {
 	AccountPath
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"Required. Requests for one user with the same key add the credits once."`
 	Body           struct {
-		Amount int64  `json:"amount" minimum:"-1000000000" maximum:"1000000000" doc:"Credits to add; negative to remove credits"`
-		Reason string `json:"reason" minLength:"1" doc:"Shown to the user: one line of at most 500 characters"`
+		Amount berth.Credits `json:"amount" minimum:"-1000000000" maximum:"1000000000" doc:"Credits to add, with at most three decimals; negative to remove credits"`
+		Reason string        `json:"reason" minLength:"1" doc:"Shown to the user: one line of at most 500 characters"`
 	}
 }
 
@@ -76,10 +76,11 @@ func (s *server) account(ctx context.Context, userID string) (*AccountView, erro
 	return &AccountView{UserID: userID, Tier: s.tierFor(credits), Credits: credits}, nil
 }
 
-// tierFor returns the tier of a user with this balance: paid if it suffices for the cheapest template.
-func (s *server) tierFor(credits int64) berth.Tier {
+// tierFor returns the tier of a user with this balance: paid if it suffices for the cheapest template. What a metered one
+// reserves depends on the task.
+func (s *server) tierFor(credits berth.Credits) berth.Tier {
 	for _, t := range s.Templates.List() {
-		if s.catalog().Price(t, berth.TierPaid) <= credits {
+		if price := s.catalog().Price(t, berth.TierPaid); price.Metered && credits > 0 || !price.Metered && price.Credits <= credits {
 			return berth.TierPaid
 		}
 	}

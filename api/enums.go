@@ -25,6 +25,9 @@ var enumTypes = []func(huma.Registry){
 	enumOf(reconcileRules()),
 	enumOf(callOutcomes()),
 	enumOf(usageDimensions()),
+	func(r huma.Registry) {
+		r.RegisterTypeAlias(reflect.TypeFor[berth.Credits](), reflect.TypeFor[float64]())
+	},
 }
 
 // describeEnums makes the schema of each enum's type list its values.

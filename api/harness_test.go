@@ -347,16 +347,16 @@ func (h *harness) finish(t berth.Task, content string) berth.Task {
 // credit adds credits to a user's account.
 func (h *harness) credit(user string, amount int64) {
 	h.t.Helper()
-	_, _, _, err := h.ledger.AddCredits(h.t.Context(), ledger.Grant{UserID: user, Amount: amount, Reason: "test", Key: rand.Text()})
+	_, _, _, err := h.ledger.AddCredits(h.t.Context(), ledger.Grant{UserID: user, Amount: berth.Credits(amount) * berth.Credit, Reason: "test", Key: rand.Text()})
 	require.NoError(h.t, err)
 }
 
-// credits returns a user's balance, which must be the sum of the entries.
+// credits returns a user's balance in whole credits, which must be the sum of the entries.
 func (h *harness) credits(user string) int64 {
 	h.t.Helper()
 	credits, err := h.ledger.Credits(h.t.Context(), user)
 	require.NoError(h.t, err)
-	var sum int64
+	var sum berth.Credits
 	for cursor := ""; ; {
 		page, next, err := h.ledger.Entries(h.t.Context(), user, cursor, 0)
 		require.NoError(h.t, err)
@@ -365,7 +365,7 @@ func (h *harness) credits(user string) int64 {
 		}
 		if cursor = next; cursor == "" {
 			require.Equal(h.t, sum, credits)
-			return credits
+			return int64(credits / berth.Credit)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (s *server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		UserID: cl.user.UserID, TitleAsset: vals.titleAsset(cl.user.UserID, t),
 	}
 	models := s.catalog()
-	if err := s.propose(ctx, models, &plan, t, vals.kinds); err != nil {
+	if err := s.propose(ctx, models, &plan, t, vals); err != nil {
 		return nil, err
 	}
 	if err := models.CheckContext(t, plan.Steps, vals.all()); err != nil {
@@ -148,20 +148,24 @@ func localeOf(t *template.Template, wanted string) (berth.Locale, error) {
 }
 
 // propose sets the tier, price and steps of a plan by the user's balance. The charge at acceptance decides.
-func (s *server) propose(ctx context.Context, models *llm.Catalog, p *berth.TaskPlan, t *template.Template, given map[string]berth.VariableKind) error {
+func (s *server) propose(ctx context.Context, models *llm.Catalog, p *berth.TaskPlan, t *template.Template, vals values) error {
 	credits, err := s.Ledger.Credits(ctx, p.UserID)
 	if err != nil {
 		return err
 	}
-	p.Tier, p.Price = berth.TierPaid, models.Price(t, berth.TierPaid)
+	price := models.Price(t, berth.TierPaid)
+	steps, unplanned := models.Plan(t, berth.TierPaid, vals.kinds)
+	if p.Tier, p.Price, p.Metered = berth.TierPaid, price.Credits, price.Metered; p.Metered {
+		p.Price = models.Reserve(t, steps, vals.all())
+	}
 	if credits < p.Price {
-		p.Tier, p.Price = berth.TierFree, 0
+		p.Tier, p.Price, p.Metered = berth.TierFree, 0, false
+		steps, unplanned = models.Plan(t, berth.TierFree, vals.kinds)
 	}
-	callOf(ctx).tier = p.Tier
-	if p.Steps, err = models.Plan(t, p.Tier, given); err == nil && p.Price > 0 {
-		p.FreeSteps, err = models.Plan(t, berth.TierFree, given)
+	if p.Steps, callOf(ctx).tier = steps, p.Tier; unplanned == nil && p.Price > 0 {
+		p.FreeSteps, unplanned = models.Plan(t, berth.TierFree, vals.kinds)
 	}
-	return err
+	return unplanned
 }
 
 // submission is a checked request with the names by which its client repeats it.

@@ -111,7 +111,7 @@ func TestSubmitTask_VariableOfTask_RefusedOnceItsContentIsGone(t *testing.T) { /
 	h.finish(task, "the answer")
 	got := h.call(http.MethodGet, "/v1/tasks/"+id, alice, nil).json(t)
 	require.Equal(t, "I write Go.", got["title"])
-	require.EqualValues(t, task.Price, got["price"])
+	require.InEpsilon(t, float64(task.Price)/1000, got["price"], 1e-9)
 	again := match(with("variables", got["variables"]), with("serviceId", "another"))
 
 	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, "/v1/assets/"+task.Variables["jobText"], alice, nil).status)

@@ -304,7 +304,7 @@ func (s *server) describeTask(ctx context.Context, view *taskView, t berth.Task,
 
 func (s *server) view(t berth.Task, assets map[string]berth.Asset) taskView {
 	v := taskView{
-		UserID: t.UserID, TaskRequest: t.TaskRequest, Variables: make(map[string]client.AssetVariable, len(t.Variables)), Title: t.Title, Price: t.Price, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]client.TaskStep, 0, len(t.Steps)), StepIndex: t.StepIndex,
+		UserID: t.UserID, TaskRequest: t.TaskRequest, Variables: make(map[string]client.AssetVariable, len(t.Variables)), Title: t.Title, Price: t.Price, Metered: t.Metered, Status: t.Status, Downgraded: t.Tier == berth.TierFree, Steps: make([]client.TaskStep, 0, len(t.Steps)), StepIndex: t.StepIndex,
 		Usage: t.Usage, FinishReason: t.FinishReason, PromptTruncated: t.PromptTruncated, Simulated: t.Simulated, PollAfterMs: milliseconds(pollAfter(t, client.Waiting{})),
 		Links: client.TaskLinks{
 			Self: taskPath(t.ID), Events: taskPath(t.ID) + "/events", Temporal: s.links(workflows.TaskWorkflowID(t.Ref())).Temporal,

@@ -130,10 +130,11 @@ func sameTag(field, tag string) bool {
 // templateView returns what users see of a template in a state.
 func (s *server) templateView(t *template.Template, state ledger.TemplateState) client.Template {
 	labels := func(text template.Text) client.Labels { return client.Labels(text) }
+	price := s.catalog().Price(t, berth.TierPaid)
 	return client.Template{
 		Name: t.Name, Version: t.Version, Title: labels(t.Title), Description: labels(t.Description), Mode: t.Mode(), Locales: t.Locales,
-		Credits: s.catalog().Price(t, berth.TierPaid),
-		Source:  string(state.Source), Replaces: s.replaces(state), Unserved: s.catalog().Unserved(t),
+		Credits: price.Credits, Metered: price.Metered,
+		Source: string(state.Source), Replaces: s.replaces(state), Unserved: s.catalog().Unserved(t),
 		Variables: convert(t.Variables, func(v template.Variable) client.TemplateVariable {
 			return client.TemplateVariable{
 				Name: v.Name, Kind: string(v.Kind), Kinds: v.Kinds(), Required: v.Required, Group: v.Group,

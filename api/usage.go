@@ -105,9 +105,10 @@ type usageView struct {
 	Outcome   string         `json:"outcome" doc:"success; running until the outcome is recorded; else the code of the failure: cancelled if the task ended during the call, interrupted if the worker was killed"`
 	berth.Usage
 
-	LatencyMs    int64 `json:"latencyMs"`
-	FirstTokenMs int64 `json:"firstTokenMs,omitempty"`
-	CostMicros   int64 `json:"costMicros" doc:"Price of the provider in millionths of a US dollar"`
+	LatencyMs    int64         `json:"latencyMs"`
+	FirstTokenMs int64         `json:"firstTokenMs,omitempty"`
+	CostMicros   int64         `json:"costMicros" doc:"Price of the provider in millionths of a US dollar"`
+	Credits      berth.Credits `json:"credits,omitempty" doc:"What the user was charged: for a call of a metered task, or the price of the task with its last call"`
 
 	PromptTruncated bool `json:"promptTruncated,omitempty" doc:"The provider read only a part of the prompt, by its own count of tokens"`
 }
@@ -116,7 +117,7 @@ func viewCall(c ledger.ModelCall) usageView {
 	return usageView{
 		At: c.At, EndedAt: c.FinishedAt, UserID: c.UserID, TaskID: c.TaskID, ServiceID: c.ServiceID, TeamID: c.TeamID, AppID: c.AppID, QueueID: c.Queue,
 		Step: c.Name, Attempt: c.Fence, Call: c.Call, Model: c.Model, Provider: c.Provider, Upstream: c.Upstream, Outcome: c.Outcome(),
-		Usage: c.Usage, LatencyMs: c.LatencyMs, FirstTokenMs: c.FirstTokenMs, CostMicros: c.CostMicros,
+		Usage: c.Usage, LatencyMs: c.LatencyMs, FirstTokenMs: c.FirstTokenMs, CostMicros: c.CostMicros, Credits: c.Credits,
 		PromptTruncated: c.PromptTruncated,
 	}
 }

@@ -72,6 +72,6 @@ func viewSum(u ledger.UsageSum) client.UsageSum {
 	return client.UsageSum{
 		TeamID: u.TeamID, AppID: u.AppID, UserID: u.UserID, ServiceID: u.ServiceID, Template: u.Template, Model: u.Model, Upstream: u.Upstream, Day: u.Day,
 		Calls: u.Calls, Failed: u.Failed, InputTokens: u.Tokens.Input, CachedTokens: u.Tokens.Cached, OutputTokens: u.Tokens.Output,
-		ReasoningTokens: u.Tokens.Reasoning, CostMicros: u.CostMicros,
+		ReasoningTokens: u.Tokens.Reasoning, CostMicros: u.CostMicros, Credits: u.Credits,
 	}
 }

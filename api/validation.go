@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,6 +95,9 @@ func readJSON(data []byte, v any) error {
 	case wrong.Field == "":
 		return errors.New(wrongField + "body: contains a number that is out of range")
 	case strings.ContainsAny(strings.TrimPrefix(wrong.Value, "number"), ".eE"):
+		if wrong.Type == reflect.TypeFor[berth.Credits]() {
+			return errors.New(wrongField + wrong.Field + ": must have at most three decimals")
+		}
 		return errors.New(wrongField + wrong.Field + ": must be an integer without a decimal point or exponent")
 	default:
 		return errors.New(wrongField + wrong.Field + ": is out of range")

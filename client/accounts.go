@@ -12,19 +12,19 @@ import (
 
 // Account is a user's balance, with the tier of the user's next task.
 type Account struct {
-	UserID  string     `json:"userId"`
-	Tier    berth.Tier `json:"tier" doc:"paid if the credits suffice for at least one template"`
-	Credits int64      `json:"credits"`
+	UserID  string        `json:"userId"`
+	Tier    berth.Tier    `json:"tier" doc:"paid if the credits suffice for at least one template"`
+	Credits berth.Credits `json:"credits"`
 }
 
 // CreditEntry is one change of an account.
 type CreditEntry struct {
-	EntryID int64     `json:"entryId"`
-	Kind    string    `json:"kind" doc:"grant and correction by operators; charge and refund of a task; carried: the sum of entries that are no longer stored"`
-	Amount  int64     `json:"amount" doc:"Negative for charges"`
-	TaskID  string    `json:"taskId,omitempty"`
-	Reason  string    `json:"reason,omitempty"`
-	At      time.Time `json:"at"`
+	EntryID int64         `json:"entryId"`
+	Kind    string        `json:"kind" doc:"grant and correction by operators; charge and refund of a task, of a metered one what is reserved and what of that it did not use; carried: the sum of entries that are no longer stored"`
+	Amount  berth.Credits `json:"amount" doc:"Negative for charges"`
+	TaskID  string        `json:"taskId,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
+	At      time.Time     `json:"at"`
 }
 
 // Account returns the account of a user, that of the token's user for an empty id.
@@ -37,7 +37,7 @@ func (c *Client) Account(ctx context.Context, userID string) (Account, error) {
 }
 
 // AddCredits changes the balance of a user. Calls with the same key change it once.
-func (c *Client) AddCredits(ctx context.Context, userID string, amount int64, reason, key string) (Account, error) {
+func (c *Client) AddCredits(ctx context.Context, userID string, amount berth.Credits, reason, key string) (Account, error) {
 	var out Account
 	err := c.call(ctx, http.MethodPost, accountPath(userID)+"/credits", http.Header{"Idempotency-Key": {key}},
 		map[string]any{"amount": amount, "reason": reason}, &out)

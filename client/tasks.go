@@ -58,7 +58,8 @@ type Task struct {
 	Variables map[string]AssetVariable `json:"variables" doc:"The inputs, in the form in which POST /v1/tasks takes them: texts are assets, too"`
 	Inputs    []TaskInput              `json:"inputs,omitempty" doc:"What was submitted, in the order of the template's variables; lists leave it out"`
 	Title     string                   `json:"title,omitempty" doc:"The title that was submitted, else the name of the first uploaded file, else the first words of the first text; absent once it is erased, and for an image without a name"`
-	Price     int64                    `json:"price,omitempty" doc:"Credits that the task was charged, also if they were refunded"`
+	Price     berth.Credits            `json:"price,omitempty" doc:"Credits that the task was charged, also if they were refunded. Of a metered task: what is reserved for it, and after its end what it used"`
+	Metered   bool                     `json:"metered,omitempty" doc:"The price is what the model calls used"`
 
 	Status    berth.TaskStatus `json:"status"`
 	Steps     []TaskStep       `json:"steps" doc:"The chain of model calls, in order"`

@@ -21,7 +21,8 @@ type Template struct {
 	Title       Labels         `json:"title" doc:"By language, as all texts for users"`
 	Description Labels         `json:"description,omitempty"`
 	Mode        berth.Mode     `json:"mode" enum:"stream,batch,vision" doc:"Of the last step. stream: tokens as they are generated; batch and vision: one result"`
-	Credits     int64          `json:"credits" doc:"Price in the paid tier. The free tier costs nothing."`
+	Credits     berth.Credits  `json:"credits" doc:"Price in the paid tier, 0 for a metered template. The free tier costs nothing."`
+	Metered     bool           `json:"metered,omitempty" doc:"A task costs what its model calls use, by the prices of the models; until it has ended, the most that it may cost is reserved"`
 	Locales     []berth.Locale `json:"locales" doc:"Languages of the prompts and answers, the preferred one first; empty if none changes anything"`
 
 	Variables []TemplateVariable `json:"variables" doc:"What a task is given, in the order of a form"`

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"berth"
 )
 
 // UsageSums are sums of model calls in a period.
@@ -26,13 +28,14 @@ type UsageSum struct {
 	Upstream  string `json:"upstream,omitempty"`
 	Day       string `json:"day,omitempty" doc:"In UTC, such as 2026-01-31"`
 
-	Calls           int64 `json:"calls" doc:"Calls that have ended"`
-	Failed          int64 `json:"failed" doc:"Calls without a usable answer"`
-	InputTokens     int64 `json:"inputTokens"`
-	CachedTokens    int64 `json:"cachedTokens" doc:"Part of the input that the provider had cached"`
-	OutputTokens    int64 `json:"outputTokens"`
-	ReasoningTokens int64 `json:"reasoningTokens" doc:"Part of the output"`
-	CostMicros      int64 `json:"costMicros" doc:"Price of the providers in millionths of a US dollar"`
+	Calls           int64         `json:"calls" doc:"Calls that have ended"`
+	Failed          int64         `json:"failed" doc:"Calls without a usable answer"`
+	InputTokens     int64         `json:"inputTokens"`
+	CachedTokens    int64         `json:"cachedTokens" doc:"Part of the input that the provider had cached"`
+	OutputTokens    int64         `json:"outputTokens"`
+	ReasoningTokens int64         `json:"reasoningTokens" doc:"Part of the output"`
+	CostMicros      int64         `json:"costMicros" doc:"Price of the providers in millionths of a US dollar"`
+	Credits         berth.Credits `json:"credits" doc:"What users were charged"`
 }
 
 // UsageSums returns sums of model calls. The query has the parameters of GET /v1/usage/sums.

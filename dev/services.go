@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"berth"
 	"berth/dev/port"
 	"berth/internal/app"
 	"berth/internal/devserver"
@@ -31,7 +32,7 @@ const drain = 3 * time.Second
 // lifetime of these.
 const (
 	guestName    = "alice"
-	guestCredits = 100
+	guestCredits = 100 * berth.Credit
 	poorName     = "bob"
 	guestTTL     = 24 * time.Hour
 )
@@ -152,7 +153,7 @@ Build one with scripts/livekit.sh, then start again.
 `
 	}
 	_, err = fmt.Fprintf(out, `
-Open the page, signed in as %[3]s, who starts with %[8]d credits:
+Open the page, signed in as %[3]s, who starts with %[8]s credits:
   http://%[1]s/#token=%[2]s
 or as %[7]s, who starts with none; tasks without credits use the free models:
   http://%[1]s/#token=%[6]s

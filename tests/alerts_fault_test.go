@@ -38,7 +38,7 @@ func (w *cluster) alertLoad(t *testing.T) {
 		n++
 		c := client.New(w.urls[n%2], w.token(fmt.Sprintf("load-%d", n), "user", "node"))
 		operator := client.New(w.urls[0], w.token("op", "operator"))
-		_, err := operator.AddCredits(t.Context(), fmt.Sprintf("load-%d", n), 1_000_000, "test", "test")
+		_, err := operator.AddCredits(t.Context(), fmt.Sprintf("load-%d", n), 1_000_000*berth.Credit, "test", "test")
 		require.NoError(t, err)
 		running.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {

@@ -22,7 +22,7 @@ func charges(t *testing.T, c *client.Client) (kinds []string) {
 	entries, next, err := c.CreditEntries(t.Context(), "", "", 200)
 	require.NoError(t, err)
 	require.Empty(t, next)
-	var sum int64
+	var sum berth.Credits
 	for _, e := range entries {
 		sum += e.Amount
 		if e.TaskID != "" {

@@ -101,7 +101,7 @@ func (l *load) order(ctx context.Context, n uint64, out chan<- submitted) {
 	user := fmt.Sprintf("client-%d", n)
 	rng, apis := rand.New(rand.NewPCG(l.seed, 3000+n)), l.apis(user)
 	if _, err := insist(l, rng, l.apis("op", "operator"), func(ctx context.Context, c *client.Client) (client.Account, error) {
-		return c.AddCredits(ctx, user, 1_000_000, "test", "test")
+		return c.AddCredits(ctx, user, 1_000_000*berth.Credit, "test", "test")
 	}); err != nil {
 		out <- submitted{err: err}
 		return
@@ -170,8 +170,8 @@ func (w *cluster) everyTask(t *testing.T, tasks []submitted) {
 	require.Greater(t, ends[berth.TaskCompleted], 5)
 	for user, statuses := range byUser {
 		c := client.New(w.urls[0], w.token(user))
-		var sum int64
-		amounts := map[string][]int64{}
+		var sum berth.Credits
+		amounts := map[string][]berth.Credits{}
 		for cursor := ""; ; {
 			entries, next, err := c.CreditEntries(t.Context(), "", cursor, 200)
 			require.NoError(t, err)
@@ -189,7 +189,7 @@ func (w *cluster) everyTask(t *testing.T, tasks []submitted) {
 		require.NoError(t, err)
 		require.Equal(t, account.Credits, sum, "balance of %s", user)
 		for id, status := range statuses { // an acceptance that failed was refunded, and the repeated submission charged again
-			var cost int64
+			var cost berth.Credits
 			for i, amount := range amounts[id] {
 				cost -= amount
 				require.Equal(t, (i+len(amounts[id]))%2 == 1, amount < 0, "charges and refunds of %s of %s alternate: %v", id, user, amounts[id])

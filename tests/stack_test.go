@@ -210,7 +210,7 @@ func (s *stack) startWorker(args ...string) *process {
 func (s *stack) user(name string, scopes ...string) *client.Client {
 	s.tb.Helper()
 	op := client.New("http://"+s.httpAddr, s.token("op", "operator"))
-	if _, err := op.AddCredits(context.Background(), name, 1_000_000, "test", "test"); err != nil {
+	if _, err := op.AddCredits(context.Background(), name, 1_000_000*berth.Credit, "test", "test"); err != nil {
 		s.tb.Logf("%s has no credits: %v", name, err)
 	}
 	return client.New("http://"+s.httpAddr, s.token(name, scopes...))

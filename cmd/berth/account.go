@@ -50,15 +50,15 @@ func ofUser(ctx context.Context, api *client.Client, user string, read func(user
 }
 
 func printAccount(a client.Account) {
-	fmt.Printf("%s: %d credits, tier %s\n", named(a.UserID), a.Credits, a.Tier)
+	fmt.Printf("%s: %s credits, tier %s\n", named(a.UserID), a.Credits, a.Tier)
 }
 
 type accountCredit struct {
 	agent.Server `embed:""`
-	User         idArg  `arg:"" help:"User id."`
-	Amount       int64  `arg:"" help:"Credits to add. To remove credits: -- -5."`
-	Reason       string `help:"State the reason, which the user sees." required:""`
-	Key          string `help:"Use this idempotency key: repeated commands with the same key add the credits once. Default: a new one." name:"key"`
+	User         idArg         `arg:"" help:"User id."`
+	Amount       berth.Credits `arg:"" help:"Credits to add, with at most three decimals. To remove credits: -- -5."`
+	Reason       string        `help:"State the reason, which the user sees." required:""`
+	Key          string        `help:"Use this idempotency key: repeated commands with the same key add the credits once. Default: a new one." name:"key"`
 }
 
 // Run changes the balance and prints it.
@@ -98,7 +98,7 @@ func (c *accountEntries) Run(ctx context.Context, api *client.Client) error {
 	w := newTable(os.Stdout)
 	fmt.Fprintln(w, "TIME\tKIND\tAMOUNT\tTASK\tREASON")
 	for _, e := range entries {
-		fmt.Fprintf(w, "%s\t%s\t%+d\t%s\t%s\n", e.At.Format(time.DateTime), e.Kind, e.Amount, e.TaskID, named(e.Reason))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.DateTime), e.Kind, signed(e.Amount), e.TaskID, named(e.Reason))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -107,4 +107,12 @@ func (c *accountEntries) Run(ctx context.Context, api *client.Client) error {
 		fmt.Fprintf(os.Stderr, "more entries: --cursor %s\n", next)
 	}
 	return nil
+}
+
+// signed returns an amount with its sign.
+func signed(c berth.Credits) string {
+	if c > 0 {
+		return "+" + c.String()
+	}
+	return c.String()
 }

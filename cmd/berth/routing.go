@@ -76,7 +76,7 @@ func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template)
 	var problems []string
 	for _, t := range list {
 		for _, r := range models.Routing(t) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", t.Name, r.Step, r.Tier, r.Queue, cmp.Or(r.Model, "(none)"), r.By, models.Price(t, r.Tier))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Name, r.Step, r.Tier, r.Queue, cmp.Or(r.Model, "(none)"), r.By, models.Price(t, r.Tier))
 		}
 		problems = append(problems, models.Lacks(t)...)
 	}

@@ -219,7 +219,7 @@ func (c *templateList) run(ctx context.Context, out io.Writer) error {
 	w := newTable(out)
 	fmt.Fprintln(w, "TEMPLATE\tTITLE\tMODE\tCREDITS\tLANGUAGES\tSTEPS\tVERSION\tSOURCE")
 	for _, t := range tree.Templates {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\n", t.Name, named(t.Title.In(berth.LocaleEN)), t.Mode(), t.Credits, languages(t.Locales),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%.12s\t%s\n", t.Name, named(t.Title.In(berth.LocaleEN)), t.Mode(), t.Price, languages(t.Locales),
 			join(namesOf(t.Steps, func(s template.Step) string { return s.ID })), t.Version, c.ownSource(t))
 	}
 	if err := w.Flush(); err != nil {
@@ -275,7 +275,7 @@ func (c *templateList) stored(ctx context.Context, out io.Writer) error {
 		if len(t.Unserved) > 0 {
 			state = "no model: " + join(t.Unserved)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\t%s\n", t.Name, title(t), t.Mode, t.Credits, languages(t.Locales),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%.12s\t%s\t%s\n", t.Name, title(t), t.Mode, priceOf(t), languages(t.Locales),
 			join(namesOf(t.Steps, func(s client.TemplateStep) berth.StepName { return s.ID })), t.Version, state, sourceOf(t.Source, t.Replaces))
 	}
 	return w.Flush()
@@ -340,7 +340,7 @@ func (c *templateShow) run(ctx context.Context, out io.Writer) error {
 	if s := t.Description.In(berth.LocaleEN); s != "" {
 		fmt.Fprintln(out, named(s))
 	}
-	fmt.Fprintf(out, "version %.12s, %s, languages %s\n", t.Version, count(int(t.Credits), "credit"), languages(t.Locales))
+	fmt.Fprintf(out, "version %.12s, %s, languages %s\n", t.Version, inWords(t.Price), languages(t.Locales))
 	source := c.ownSource(t)
 	if c.Server {
 		source = sourceOf(state.Source, state.Replaces)
@@ -451,4 +451,20 @@ func (c *templateExport) run(ctx context.Context, out io.Writer) error {
 		fmt.Fprintln(out, at)
 	}
 	return nil
+}
+
+// priceOf returns the price of a template as its files state it.
+func priceOf(t client.Template) template.Price {
+	return template.Price{Credits: t.Credits, Metered: t.Metered}
+}
+
+func inWords(p template.Price) string {
+	switch {
+	case p.Metered:
+		return p.String()
+	case p.Credits == berth.Credit:
+		return "1 credit"
+	default:
+		return p.String() + " credits"
+	}
 }

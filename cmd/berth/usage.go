@@ -35,7 +35,7 @@ func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
 		return err
 	}
 	w := newTable(os.Stdout)
-	fmt.Fprintln(w, strings.ToUpper(strings.Join(c.By, "\t"))+"\tCALLS\tFAILED\tINPUT\tCACHED\tOUTPUT\tCOST (USD)")
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(c.By, "\t"))+"\tCALLS\tFAILED\tINPUT\tCACHED\tOUTPUT\tCOST (USD)\tCREDITS")
 	for _, u := range found.Sums {
 		of := map[string]string{
 			"team": u.TeamID, "app": u.AppID, "user": u.UserID, "service": u.ServiceID, "template": u.Template, "model": u.Model, "upstream": u.Upstream, "day": u.Day,
@@ -43,7 +43,7 @@ func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
 		for _, by := range c.By {
 			fmt.Fprintf(w, "%s\t", named(of[by]))
 		}
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%.6f\n", u.Calls, u.Failed, u.InputTokens, u.CachedTokens, u.OutputTokens, float64(u.CostMicros)/1e6)
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%.6f\t%s\n", u.Calls, u.Failed, u.InputTokens, u.CachedTokens, u.OutputTokens, float64(u.CostMicros)/1e6, u.Credits)
 	}
 	if err := w.Flush(); err != nil {
 		return err

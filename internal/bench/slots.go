@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"berth"
 	"berth/client"
 	"berth/internal/identity"
 	"berth/internal/pause"
@@ -236,7 +237,7 @@ func (b *slotBench) resume(ctx context.Context) error {
 // submit submits n tasks of a user of this run.
 func (b *slotBench) submit(ctx context.Context, user string, n int) error {
 	id := fmt.Sprintf("%s-%s-%d", user, b.tag, b.runs)
-	if _, err := b.client.AddCredits(ctx, id, 1_000_000, "bench", "bench"); err != nil {
+	if _, err := b.client.AddCredits(ctx, id, 1_000*berth.Credit, "bench", "bench"); err != nil {
 		return err
 	}
 	token, err := identity.Issue(benchSecret, identity.Grant{UserID: id, Scopes: []string{identity.ScopeUser}, TTL: time.Hour})

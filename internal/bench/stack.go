@@ -203,7 +203,7 @@ func ready(ctx context.Context, url string) error {
 // wait returns when a task has run through every step: pollers have started, connections are open, caches are warm.
 func (h *stack) wait(ctx context.Context) error {
 	return pause.Until(ctx, opened, 20*time.Millisecond, func(ctx context.Context) error {
-		if _, err := h.client.AddCredits(ctx, benchUser, 1_000_000_000, "bench", "bench"); err != nil {
+		if _, err := h.client.AddCredits(ctx, benchUser, 1_000_000*berth.Credit, "bench", "bench"); err != nil {
 			return err
 		}
 		return h.run(ctx, streamTask(), func(berth.Event) {})

@@ -10,19 +10,17 @@ import (
 	"berth"
 )
 
-// MaxCredits bounds a balance, so that every JSON client reads it exactly.
-const MaxCredits = 1<<53 - 1
-
 // EntryKind is the kind of an entry of an account.
 type EntryKind string
 
-// The kinds of entries. Grants and refunds are positive, charges negative, corrections either.
+// The kinds of entries. Grants and refunds are positive, charges negative.
 const (
 	EntryGrant      EntryKind = "grant"      // credits that an operator added
 	EntryCorrection EntryKind = "correction" // credits that an operator removed
-	EntryCharge     EntryKind = "charge"     // the price of an accepted task
-	EntryRefund     EntryKind = "refund"     // of the charge of a task that failed, was cancelled or withdrawn
-	EntryCarried    EntryKind = "carried"    // the sum of older entries, which are no longer stored
+	EntryCharge     EntryKind = "charge"     // the price of an accepted task, or what is reserved for a metered one
+	// EntryRefund is of the charge of a task that failed, was cancelled or withdrawn, or what a metered one did not use.
+	EntryRefund  EntryKind = "refund"
+	EntryCarried EntryKind = "carried" // the sum of older entries, which are no longer stored
 )
 
 // Entry is one change of an account. The sum of all entries is the balance.
@@ -30,7 +28,7 @@ type Entry struct {
 	ID     int64
 	UserID string
 	Kind   EntryKind
-	Amount int64
+	Amount berth.Credits
 	// TaskID is the task of a charge or refund, Reason an operator's text.
 	TaskID, Reason string
 	At             time.Time
@@ -49,8 +47,8 @@ var entryColumns = columns[Entry]{
 const selectCredits = `SELECT credits FROM accounts WHERE user_id = $1`
 
 // Credits returns the balance of a user, 0 for one without an account.
-func (l *Ledger) Credits(ctx context.Context, userID string) (int64, error) {
-	credits, _, err := berth.Found(find(ctx, l, "read credits", value[int64], selectCredits, userID))
+func (l *Ledger) Credits(ctx context.Context, userID string) (berth.Credits, error) {
+	credits, _, err := berth.Found(find(ctx, l, "read credits", value[berth.Credits], selectCredits, userID))
 	return credits, err
 }
 
@@ -70,22 +68,22 @@ func (l *Ledger) Entries(ctx context.Context, userID, cursor string, limit int) 
 // Grant is an operator's change of an account. Key identifies it: a repeated grant changes nothing.
 type Grant struct {
 	UserID string
-	Amount int64
+	Amount berth.Credits
 	Reason string
 	Key    string
 }
 
 // AddCredits adds an entry and returns it with the balance. created is false for a grant whose key was used before.
 // CodeIdempotencyMismatch when that was for another amount or reason, CodeConflict when the balance would become negative or
-// exceed MaxCredits.
-func (l *Ledger) AddCredits(ctx context.Context, g Grant) (entry Entry, credits int64, created bool, err error) {
+// exceed berth.MaxCredits.
+func (l *Ledger) AddCredits(ctx context.Context, g Grant) (entry Entry, credits berth.Credits, created bool, err error) {
 	switch {
 	case !storableID(g.UserID):
 		return entry, 0, false, berth.Invalid("userId", "must not be empty")
 	case g.Key == "":
 		return entry, 0, false, berth.Invalid("key", "must not be empty")
-	case g.Amount == 0 || g.Amount > MaxCredits || g.Amount < -MaxCredits:
-		return entry, 0, false, berth.Invalid("amount", "must not be 0, and at most %d", int64(MaxCredits))
+	case g.Amount == 0 || g.Amount > berth.MaxCredits || g.Amount < -berth.MaxCredits:
+		return entry, 0, false, berth.Invalid("amount", "must not be 0, and at most %s", berth.MaxCredits)
 	}
 	g.Reason = plain(g.Reason)
 	err = l.inTx(ctx, "add credits", func(tx *sql.Tx) error {
@@ -104,8 +102,8 @@ func (l *Ledger) AddCredits(ctx context.Context, g Grant) (entry Entry, credits 
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if credits+g.Amount < 0 || credits > MaxCredits-g.Amount {
-			return berth.Errorf(berth.CodeConflict, "the balance is %d; it must remain from 0 to %d", credits, int64(MaxCredits))
+		if credits+g.Amount < 0 || credits > berth.MaxCredits-g.Amount {
+			return berth.Errorf(berth.CodeConflict, "the balance is %s; it must remain from 0 to %s", credits, berth.MaxCredits)
 		}
 		entry = Entry{UserID: g.UserID, Kind: EntryGrant, Amount: g.Amount, Reason: g.Reason}
 		if g.Amount < 0 {
@@ -122,7 +120,7 @@ func (l *Ledger) AddCredits(ctx context.Context, g Grant) (entry Entry, credits 
 }
 
 // lockAccount returns the balance of a user and locks the account, which it creates if there is none.
-func (l *Ledger) lockAccount(ctx context.Context, tx *sql.Tx, userID string) (credits int64, err error) {
+func (l *Ledger) lockAccount(ctx context.Context, tx *sql.Tx, userID string) (credits berth.Credits, err error) {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO accounts (user_id, credits) VALUES ($1, 0) ON CONFLICT (user_id) DO NOTHING`,
 		userID); err != nil {
 		return 0, err
@@ -147,7 +145,8 @@ func addEntry(ctx context.Context, tx *sql.Tx, e Entry, acceptance int64, key st
 // charge takes the price of a task from its user's account. It reports whether the balance sufficed. The task's row must be new: a
 // charge of an earlier acceptance of the task was refunded when that was withdrawn.
 func (l *Ledger) charge(ctx context.Context, tx *sql.Tx, t berth.Task) (bool, error) {
-	var credits, acceptance int64
+	var credits berth.Credits
+	var acceptance int64
 	err := tx.QueryRowContext(ctx, selectCredits+l.dialect.forUpdate, t.UserID).Scan(&credits)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && credits < t.Price {
 		return false, nil
@@ -164,10 +163,10 @@ func (l *Ledger) charge(ctx context.Context, tx *sql.Tx, t berth.Task) (bool, er
 	return err == nil, err
 }
 
-// refund returns the price of a task that the caller has ended or deleted in this transaction. The database rejects a second
-// refund of one charge.
-func refund(ctx context.Context, tx *sql.Tx, t berth.Task) error {
-	if t.Price == 0 {
+// refund returns a part of the price of a task, which the caller has ended, settled or deleted in this transaction. The database rejects
+// a second refund of one charge.
+func refund(ctx context.Context, tx *sql.Tx, t berth.Task, amount berth.Credits) error {
+	if amount == 0 {
 		return nil
 	}
 	var acceptance int64
@@ -175,6 +174,6 @@ func refund(ctx context.Context, tx *sql.Tx, t berth.Task) error {
 		t.UserID, t.ID, EntryCharge).Scan(&acceptance); err != nil {
 		return err
 	}
-	_, err := addEntry(ctx, tx, Entry{UserID: t.UserID, Kind: EntryRefund, Amount: t.Price, TaskID: t.ID}, acceptance, "")
+	_, err := addEntry(ctx, tx, Entry{UserID: t.UserID, Kind: EntryRefund, Amount: amount, TaskID: t.ID}, acceptance, "")
 	return err
 }

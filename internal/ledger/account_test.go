@@ -15,7 +15,7 @@ import (
 )
 
 // priced returns a task of the user in the paid tier, not stored yet.
-func priced(user string, price int64) berth.Task {
+func priced(user string, price berth.Credits) berth.Task {
 	t := chain()
 	t.UserID, t.Price = user, price
 	for _, s := range t.Steps {
@@ -25,7 +25,7 @@ func priced(user string, price int64) berth.Task {
 	return t
 }
 
-func grant(tb testing.TB, l *Ledger, user string, amount int64) {
+func grant(tb testing.TB, l *Ledger, user string, amount berth.Credits) {
 	tb.Helper()
 	_, _, _, err := l.AddCredits(context.Background(), Grant{UserID: user, Amount: amount, Reason: "test", Key: rand.Text()})
 	require.NoError(tb, err)
@@ -39,7 +39,7 @@ type tb interface {
 }
 
 // balance returns a user's credits, which must be the sum of the entries and never negative, also after each entry.
-func balance(t tb, l *Ledger, user string) int64 {
+func balance(t tb, l *Ledger, user string) berth.Credits {
 	t.Helper()
 	credits, err := l.Credits(context.Background(), user)
 	require.NoError(t, err)
@@ -52,10 +52,10 @@ func balance(t tb, l *Ledger, user string) int64 {
 			break
 		}
 	}
-	var sum int64
+	var sum berth.Credits
 	for i := len(all) - 1; i >= 0; i-- {
 		sum += all[i].Amount
-		require.GreaterOrEqual(t, sum, int64(0), "after entry %d", all[i].ID)
+		require.GreaterOrEqual(t, sum, berth.Credits(0), "after entry %d", all[i].ID)
 	}
 	require.Equal(t, sum, credits)
 	return credits
@@ -149,8 +149,8 @@ func TestAddCredits_InvalidOrRepeated_NoPartialEffect(t *testing.T) { // T18
 		require.True(t, created, "keys of different users are independent")
 		for code, g := range map[berth.Code][]Grant{
 			berth.CodeIdempotencyMismatch: {{UserID: "bob", Amount: 6, Reason: "a", Key: "k"}, {UserID: "bob", Amount: 5, Reason: "b", Key: "k"}},
-			berth.CodeConflict:            {{UserID: "bob", Amount: -6, Key: "x"}, {UserID: "bob", Amount: MaxCredits, Key: "x"}, {UserID: "dan", Amount: -1, Key: "x"}},
-			berth.CodeInvalid:             {{UserID: "bob", Key: "x"}, {UserID: "", Amount: 1, Key: "x"}, {UserID: "bob", Amount: 1}, {UserID: "bob", Amount: MaxCredits + 1, Key: "x"}},
+			berth.CodeConflict:            {{UserID: "bob", Amount: -6, Key: "x"}, {UserID: "bob", Amount: berth.MaxCredits, Key: "x"}, {UserID: "dan", Amount: -1, Key: "x"}},
+			berth.CodeInvalid:             {{UserID: "bob", Key: "x"}, {UserID: "", Amount: 1, Key: "x"}, {UserID: "bob", Amount: 1}, {UserID: "bob", Amount: berth.MaxCredits + 1, Key: "x"}},
 		} {
 			for _, bad := range g {
 				_, _, _, err := l.AddCredits(ctx, bad)
@@ -189,7 +189,7 @@ func TestCredits_ConcurrentTasks_NeverOverdrawn(t *testing.T) { // T18, P8
 type books struct {
 	l       *Ledger
 	user    string
-	credits int64
+	credits berth.Credits
 	tasks   []*booked
 	grants  []Grant
 }
@@ -197,7 +197,7 @@ type books struct {
 type booked struct {
 	berth.Task
 	open    bool
-	charged int64
+	charged berth.Credits
 }
 
 // repeat makes a call that may have failed before its effect, then calls until it succeeds, and again as if replies were lost.
@@ -214,7 +214,7 @@ func repeat(t *rapid.T, call func(context.Context) error) (err error) {
 }
 
 func (b *books) Grant(t *rapid.T) {
-	g := Grant{UserID: b.user, Amount: rapid.Int64Range(-10, 20).Filter(func(n int64) bool { return n != 0 }).Draw(t, "amount"), Reason: "r", Key: rand.Text()}
+	g := Grant{UserID: b.user, Amount: berth.Credits(rapid.Int64Range(-10, 20).Filter(func(n int64) bool { return n != 0 }).Draw(t, "amount")), Reason: "r", Key: rand.Text()}
 	err := repeat(t, func(ctx context.Context) error { _, _, _, err := b.l.AddCredits(ctx, g); return err })
 	if b.credits+g.Amount < 0 {
 		require.Equal(t, berth.CodeConflict, berth.CodeOf(err))
@@ -237,7 +237,7 @@ func (b *books) GrantAgain(t *rapid.T) {
 }
 
 func (b *books) Accept(t *rapid.T) {
-	task := &booked{Task: priced(b.user, rapid.Int64Range(1, 8).Draw(t, "price")), open: true}
+	task := &booked{Task: priced(b.user, berth.Credits(rapid.Int64Range(1, 8).Draw(t, "price"))), open: true}
 	b.accept(t, task)
 	b.tasks = append(b.tasks, task)
 }

@@ -15,8 +15,8 @@ type End struct {
 	ResultAssetID string
 	Code          berth.Code
 	Message       string
-	// KeepStreamed keeps the charge of a task that is cancelled after its answer has begun. Other charges of tasks that did not
-	// complete are refunded.
+	// KeepStreamed keeps the charge of a task that is cancelled after its answer has begun; a metered one is charged for what was used then.
+	// Other charges of tasks that did not complete are refunded.
 	KeepStreamed bool
 	// Unchanged, if set, is UpdatedAt of the row at which the task may be ended. ErrStale when the row has changed since.
 	Unchanged time.Time
@@ -65,17 +65,16 @@ func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth
 		return t, err
 	}
 	kept := t.Status == berth.TaskCompleted ||
-		e.KeepStreamed && t.Status == berth.TaskCancelled && before.Status == berth.TaskStreaming
-	if !kept {
-		if err := refund(ctx, tx, t); err != nil {
-			return t, err
-		}
+		(e.KeepStreamed || t.Metered) && t.Status == berth.TaskCancelled && before.Status == berth.TaskStreaming
+	refunded, err := settleEnd(ctx, tx, &t, kept)
+	if err != nil {
+		return t, err
 	}
-	return t, writeAudit(ctx, tx, endEntry(t, kept, interrupted))
+	return t, writeAudit(ctx, tx, endEntry(t, refunded, interrupted))
 }
 
 // endEntry returns the audit row of an end. What an interrupted call used is not known yet, so the row has no usage then.
-func endEntry(t berth.Task, charged, interrupted bool) AuditEntry {
+func endEntry(t berth.Task, refunded berth.Credits, interrupted bool) AuditEntry {
 	detail := map[string]any{"status": t.Status}
 	if !interrupted {
 		detail["usage"] = t.Usage
@@ -84,9 +83,6 @@ func endEntry(t berth.Task, charged, interrupted bool) AuditEntry {
 		detail["resultAssetId"] = t.ResultAssetID
 		return taskEntry(AuditDone, t, t.StepIndex, detail)
 	}
-	detail["code"], detail["message"], detail["refunded"] = t.ErrorCode, t.ErrorMessage, t.Price
-	if charged {
-		detail["refunded"] = 0
-	}
+	detail["code"], detail["message"], detail["refunded"] = t.ErrorCode, t.ErrorMessage, refunded
 	return taskEntry(AuditError, t, t.StepIndex, detail)
 }

@@ -156,7 +156,7 @@ func (l *Ledger) ListSessions(ctx context.Context, userID, cursor string, limit 
 // Account is the balance of a user.
 type Account struct {
 	UserID  string
-	Credits int64
+	Credits berth.Credits
 }
 
 const (

@@ -157,7 +157,7 @@ func (l *Ledger) UnbalancedAccounts(ctx context.Context, after string, limit int
 
 // Balance compares a balance with the sum of its entries, and corrects it if that is requested. It returns both. CodeConflict when
 // the sum is negative, which no balance can be.
-func (l *Ledger) Balance(ctx context.Context, userID string, correct bool) (credits, sum int64, err error) {
+func (l *Ledger) Balance(ctx context.Context, userID string, correct bool) (credits, sum berth.Credits, err error) {
 	err = l.inTx(ctx, "compare balance", func(tx *sql.Tx) error {
 		if credits, err = l.lockAccount(ctx, tx, userID); err != nil {
 			return err
@@ -167,12 +167,12 @@ func (l *Ledger) Balance(ctx context.Context, userID string, correct bool) (cred
 			return err
 		}
 		if sum < 0 {
-			return berth.Errorf(berth.CodeConflict, "the entries sum to %d; add credits to the account", sum)
+			return berth.Errorf(berth.CodeConflict, "the entries sum to %s; add credits to the account", sum)
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE accounts SET credits = $2 WHERE user_id = $1`, userID, sum); err != nil {
 			return err
 		}
-		detail, err := json.Marshal(map[string]int64{"before": credits, "after": sum})
+		detail, err := json.Marshal(map[string]berth.Credits{"before": credits, "after": sum})
 		if err != nil {
 			return fmt.Errorf("detail of a correction: %w", err)
 		}

@@ -160,10 +160,10 @@ func TestOverdueAndEndedTasks_Pages_EveryTaskOnce(t *testing.T) { // B4
 func TestBalance_EntriesDiffer_CorrectedUnlessNegative(t *testing.T) { // B4
 	each(t, func(t *testing.T, l *Ledger) {
 		for _, user := range []string{"alice", "bob", "carol"} {
-			_, _, _, err := l.AddCredits(t.Context(), Grant{UserID: user, Amount: 10, Reason: "test", Key: "k"})
+			_, _, _, err := l.AddCredits(t.Context(), Grant{UserID: user, Amount: 10 * berth.Credit, Reason: "test", Key: "k"})
 			require.NoError(t, err)
 		}
-		_, err := l.exec(t.Context(), "fault", `UPDATE accounts SET credits = 3 WHERE user_id = 'bob'`)
+		_, err := l.exec(t.Context(), "fault", `UPDATE accounts SET credits = 3500 WHERE user_id = 'bob'`)
 		require.NoError(t, err)
 		var found []string
 		for after := ""; ; {
@@ -177,16 +177,16 @@ func TestBalance_EntriesDiffer_CorrectedUnlessNegative(t *testing.T) { // B4
 		require.Equal(t, []string{"bob"}, found)
 		credits, sum, err := l.Balance(t.Context(), "bob", false)
 		require.NoError(t, err)
-		require.Equal(t, []int64{3, 10}, []int64{credits, sum})
+		require.Equal(t, []berth.Credits{3500, 10_000}, []berth.Credits{credits, sum})
 		_, _, err = l.Balance(t.Context(), "bob", true)
 		require.NoError(t, err)
 		credits, err = l.Credits(t.Context(), "bob")
 		require.NoError(t, err)
-		require.EqualValues(t, 10, credits)
+		require.Equal(t, 10*berth.Credit, credits)
 		entries, _, err := l.AuditLog(t.Context(), AuditQuery{Event: AuditBalance}, "", 0)
 		require.NoError(t, err)
 		require.Len(t, entries, 1)
-		require.JSONEq(t, `{"before":3,"after":10}`, string(entries[0].Detail))
+		require.JSONEq(t, `{"before":3.5,"after":10}`, string(entries[0].Detail))
 
 		_, err = l.exec(t.Context(), "fault", `UPDATE credit_entries SET amount = -1 WHERE user_id = 'carol'`)
 		require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestBalance_EntriesDiffer_CorrectedUnlessNegative(t *testing.T) { // B4
 		require.Equal(t, berth.CodeConflict, berth.CodeOf(err))
 		credits, err = l.Credits(t.Context(), "carol")
 		require.NoError(t, err)
-		require.EqualValues(t, 10, credits)
+		require.Equal(t, 10*berth.Credit, credits)
 	})
 }
 

@@ -63,7 +63,7 @@ const (
 	// Rows of tasks go after their texts and their entries, which are found by them.
 	deleteTasks = `DELETE FROM tasks WHERE (user_id, id) IN (SELECT t.user_id, t.id FROM tasks t
 		WHERE t.ended_at > 0 AND t.ended_at < $1 AND t.erased_at > 0
-		AND NOT EXISTS (SELECT 1 FROM credit_entries e WHERE e.user_id = t.user_id AND e.task_id = t.id AND e.task_id <> '')
+		AND NOT t.unsettled AND NOT EXISTS (SELECT 1 FROM credit_entries e WHERE e.user_id = t.user_id AND e.task_id = t.id AND e.task_id <> '')
 		ORDER BY t.ended_at LIMIT CAST($2 AS BIGINT))`
 	deleteAssets = `DELETE FROM assets WHERE id IN (SELECT a.id FROM assets a WHERE a.erased_at > 0 AND a.erased_at < $1
 		AND NOT EXISTS (SELECT 1 FROM steps s WHERE s.output_asset_id = a.id)
@@ -157,10 +157,10 @@ func (l *Ledger) eraseExpired(ctx context.Context, tx *sql.Tx, a assetPosition, 
 	return eraseContent(ctx, tx, a.id)
 }
 
-// selectOldEntries excludes those of open tasks, whose charges can be refunded, and those of operators, whose keys never expire:
+// selectOldEntries excludes those of tasks that are open or not settled, whose charges can be refunded, and those of operators, whose keys never expire:
 // without them a repeated request would change the account again.
 const selectOldEntries = `SELECT e.user_id, e.id FROM credit_entries e WHERE e.kind <> 'carried' AND e.request_key = '' AND e.created_at < $1
-	AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = e.user_id AND t.id = e.task_id AND t.ended_at = 0)
+	AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = e.user_id AND t.id = e.task_id AND (t.ended_at = 0 OR t.unsettled))
 	ORDER BY e.created_at LIMIT CAST($2 AS BIGINT)`
 
 // sumEntries replaces old entries of each user by one with their sum, in the place of the newest of them.
@@ -192,14 +192,14 @@ func (l *Ledger) sumEntries(ctx context.Context, before time.Time, limit int) (r
 }
 
 // settled excludes the same entries.
-const settled = ` AND request_key = '' AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = credit_entries.user_id AND t.id = credit_entries.task_id AND t.ended_at = 0)`
+const settled = ` AND request_key = '' AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.user_id = credit_entries.user_id AND t.id = credit_entries.task_id AND (t.ended_at = 0 OR t.unsettled))`
 
 func (l *Ledger) sumEntriesOf(ctx context.Context, user string, newest int64) error {
 	return l.inTx(ctx, "sum entries", func(tx *sql.Tx) error {
 		if _, err := l.lockAccount(ctx, tx, user); err != nil {
 			return err
 		}
-		var sum int64
+		var sum berth.Credits
 		if err := tx.QueryRowContext(ctx, `SELECT CAST(COALESCE(sum(amount), 0) AS BIGINT) FROM credit_entries
 			WHERE user_id = $1 AND id <= $2`+settled, user, newest).Scan(&sum); err != nil {
 			return err

@@ -298,7 +298,7 @@ func TestRetention_OldGrant_KeyIsStillKnown(t *testing.T) { // FA11, T18
 		requireCode(t, berth.CodeIdempotencyMismatch, err)
 		entries, _, err := l.Entries(ctx, "alice", "", 100)
 		require.NoError(t, err)
-		sum, kinds := int64(0), map[EntryKind]int{}
+		sum, kinds := berth.Credits(0), map[EntryKind]int{}
 		for _, e := range entries {
 			sum += e.Amount
 			kinds[e.Kind]++

@@ -27,6 +27,8 @@ var taskColumns = columns[berth.Task]{
 	{"step_index", func(t *berth.Task) any { return &t.StepIndex }},
 	{"variables", func(t *berth.Task) any { return storedJSON{&t.Variables} }},
 	{"price", func(t *berth.Task) any { return &t.Price }},
+	{"metered", func(t *berth.Task) any { return &t.Metered }},
+	{"unsettled", func(t *berth.Task) any { return &t.Unsettled }},
 	{"title", func(t *berth.Task) any { return &t.Title }},
 	{"title_asset", func(t *berth.Task) any { return &t.TitleAsset }},
 	{"request_hash", func(t *berth.Task) any { return &t.RequestHash }},
@@ -79,7 +81,7 @@ func (l *Ledger) createTask(ctx context.Context, t berth.Task, fence int64) (tas
 			return err
 		}
 		task, created = inserted[0], true
-		if task, err = l.settle(ctx, tx, t, task); err != nil {
+		if task, err = l.chargeNew(ctx, tx, t, task); err != nil {
 			return err
 		}
 		if err := keepKey(ctx, tx, t); err != nil {
@@ -95,8 +97,8 @@ func (l *Ledger) createTask(ctx context.Context, t berth.Task, fence int64) (tas
 	return task, created && err == nil, err
 }
 
-// settle charges for a new row. Without enough credits it changes the row to the free tier.
-func (l *Ledger) settle(ctx context.Context, tx *sql.Tx, plan, row berth.Task) (berth.Task, error) {
+// chargeNew charges for a new row. Without enough credits it changes the row to the free tier.
+func (l *Ledger) chargeNew(ctx context.Context, tx *sql.Tx, plan, row berth.Task) (berth.Task, error) {
 	if plan.Price == 0 {
 		return row, nil
 	}
@@ -104,8 +106,8 @@ func (l *Ledger) settle(ctx context.Context, tx *sql.Tx, plan, row berth.Task) (
 		return row, err
 	}
 	row.TaskPlan = plan.Free()
-	row.Key, row.Number = "", 0
-	_, err := tx.ExecContext(ctx, `UPDATE tasks SET tier = $3, steps = $4, price = 0 WHERE user_id = $1 AND id = $2`,
+	row.Key, row.Number, row.Unsettled = "", 0, false
+	_, err := tx.ExecContext(ctx, `UPDATE tasks SET tier = $3, steps = $4, price = 0, metered = false, unsettled = false WHERE user_id = $1 AND id = $2`,
 		row.UserID, row.ID, row.Tier, storedJSON{&row.Steps})
 	return row, err
 }
@@ -131,6 +133,7 @@ func prepareNew(t *berth.Task) error {
 	}
 	t.UpdatedAt, t.EndedAt, t.ContentErasedAt = now, time.Time{}, time.Time{}
 	t.StepIndex, t.Fence, t.Usage = 0, 0, berth.Usage{}
+	t.Unsettled = t.Metered && t.Price > 0
 	t.ResultAssetID, t.ErrorCode, t.ErrorMessage = "", "", ""
 	t.Key, t.Number = plain(t.Key), max(t.Number, 0)
 	t.FinishReason, t.Simulated, t.PromptTruncated = "", false, false

@@ -29,6 +29,9 @@ type ModelCall struct {
 	FirstTokenMs int64
 	// CostMicros is the price in millionths of a US dollar.
 	CostMicros int64
+	// Credits is what the user was charged for the call: a call of a metered task whose answer was used, or the price of the task with its last
+	// call.
+	Credits berth.Credits
 	// FinishReason is why the model stopped, empty for a call without a complete answer.
 	FinishReason string
 	// PromptTruncated: by the provider's count, it read only a part of the prompt.
@@ -67,6 +70,7 @@ var usageColumns = columns[ModelCall]{
 	{"latency_ms", func(c *ModelCall) any { return &c.LatencyMs }},
 	{"first_token_ms", func(c *ModelCall) any { return &c.FirstTokenMs }},
 	{"cost_micros", func(c *ModelCall) any { return &c.CostMicros }},
+	{"credits", func(c *ModelCall) any { return &c.Credits }},
 	{"finish_reason", func(c *ModelCall) any { return &c.FinishReason }},
 	{"prompt_truncated", func(c *ModelCall) any { return &c.PromptTruncated }},
 	{"success", func(c *ModelCall) any { return &c.Success }},
@@ -83,7 +87,7 @@ var (
 		name = excluded.name, queue_id = excluded.queue_id, model = excluded.model, provider = excluded.provider, upstream = excluded.upstream,
 		input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
 		reasoning_tokens = excluded.reasoning_tokens, latency_ms = excluded.latency_ms, first_token_ms = excluded.first_token_ms,
-		cost_micros = excluded.cost_micros, success = excluded.success, finish_reason = excluded.finish_reason, error_code = excluded.error_code,
+		cost_micros = excluded.cost_micros, credits = usage_log.credits + excluded.credits, success = excluded.success, finish_reason = excluded.finish_reason, error_code = excluded.error_code,
 		prompt_truncated = excluded.prompt_truncated,
 		finished_at = excluded.finished_at
 		WHERE usage_log.finished_at = 0 OR usage_log.error_code IN ('` + string(berth.CodeInterrupted) + `', '` + string(berth.CodeNotStarted) + `')`
@@ -112,9 +116,12 @@ func (l *Ledger) FailedCall(ctx context.Context, c ModelCall) error {
 		if err != nil || !fresh {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE tasks SET input_tokens = input_tokens + $2,
+		if _, err = tx.ExecContext(ctx, `UPDATE tasks SET input_tokens = input_tokens + $2,
 			output_tokens = output_tokens + $3, updated_at = $4 WHERE id = $1 AND user_id = $5`,
-			t.ID, c.Usage.InputTokens, c.Usage.OutputTokens, time.Now().UnixMilli(), t.UserID)
+			t.ID, c.Usage.InputTokens, c.Usage.OutputTokens, time.Now().UnixMilli(), t.UserID); err != nil || !t.Unsettled || !t.Status.Final() || c.Fence != t.Fence {
+			return err
+		}
+		_, err = settle(ctx, tx, &t) // the end has waited for the outcome of this call
 		return err
 	})
 }
@@ -154,6 +161,10 @@ func writeUsage(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (boo
 	c.FinishReason = plain(c.FinishReason)
 	c.TaskID, c.UserID, c.ServiceID, c.TeamID, c.AppID, c.At = t.ID, t.UserID, t.ServiceID, t.Team, t.App, time.Now()
 	c.FinishedAt = c.At
+	var err error
+	if c.Credits, err = creditsOf(ctx, tx, t, c); err != nil {
+		return false, err
+	}
 	res, err := tx.ExecContext(ctx, recordUsage, usageColumns.values(&c)...)
 	if err != nil {
 		return false, err

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"berth"
 )
 
 // UsageSum is the sum of the calls that are equal in what a query sums by; the others of these fields are empty.
@@ -16,6 +18,7 @@ type UsageSum struct {
 	Calls, Failed                    int64
 	Tokens                           UsageTokens
 	CostMicros                       int64
+	Credits                          berth.Credits
 }
 
 // UsageTokens are the tokens of several calls.
@@ -59,7 +62,7 @@ func (l *Ledger) UsageSums(ctx context.Context, q UsageQuery, by []string) (sums
 		column("team", "''"), column("app", "''"), column("user", "''"), column("service", "''"), column("template", "''"), column("model", "''"),
 		column("upstream", "''"), column("day", "-1"),
 		"COUNT(*)", "COALESCE(SUM(CASE WHEN u.success THEN 0 ELSE 1 END), 0)", "COALESCE(SUM(u.input_tokens), 0)", "COALESCE(SUM(u.cached_tokens), 0)",
-		"COALESCE(SUM(u.output_tokens), 0)", "COALESCE(SUM(u.reasoning_tokens), 0)", "COALESCE(SUM(u.cost_micros), 0)",
+		"COALESCE(SUM(u.output_tokens), 0)", "COALESCE(SUM(u.reasoning_tokens), 0)", "COALESCE(SUM(u.cost_micros), 0)", "COALESCE(SUM(u.credits), 0)",
 	}
 	query := `SELECT ` + strings.Join(columns, ", ") + ` FROM usage_log u`
 	if slices.Contains(by, "template") {
@@ -78,7 +81,7 @@ func (l *Ledger) UsageSums(ctx context.Context, q UsageQuery, by []string) (sums
 	rows, err := list(ctx, l, "sum usage", func(r *row) []any {
 		return []any{
 			&r.TeamID, &r.AppID, &r.UserID, &r.ServiceID, &r.Template, &r.Model, &r.Upstream, &r.day,
-			&r.Calls, &r.Failed, &r.Tokens.Input, &r.Tokens.Cached, &r.Tokens.Output, &r.Tokens.Reasoning, &r.CostMicros,
+			&r.Calls, &r.Failed, &r.Tokens.Input, &r.Tokens.Cached, &r.Tokens.Output, &r.Tokens.Reasoning, &r.CostMicros, &r.Credits,
 		}
 	}, query, p.args...)
 	for _, r := range rows {

@@ -20,7 +20,7 @@ func (l *Ledger) WithdrawTask(ctx context.Context, task berth.TaskRef, requestHa
 			return err
 		}
 		t := deleted[0]
-		if err := refund(ctx, tx, t); err != nil {
+		if err := refund(ctx, tx, t, t.Price); err != nil {
 			return err
 		}
 		return writeAudit(ctx, tx, taskEntry(AuditError, t, 0, map[string]any{"withdrawn": true, "refunded": t.Price}))

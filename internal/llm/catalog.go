@@ -121,15 +121,15 @@ func (c *Catalog) Plan(t *template.Template, tier berth.Tier, given map[string]b
 	return steps, nil
 }
 
-// Price returns what a task of a template costs in credits, 0 in the free tier.
-func (c *Catalog) Price(t *template.Template, tier berth.Tier) int64 {
+// Price returns what a task of a template costs, nothing in the free tier.
+func (c *Catalog) Price(t *template.Template, tier berth.Tier) template.Price {
 	if tier != berth.TierPaid {
-		return 0
+		return template.Price{}
 	}
-	if credits := c.cfg.Routes[string(t.Name)].Credits; credits != nil {
-		return *credits
+	if price := c.cfg.Routes[string(t.Name)].Credits; price != nil {
+		return *price
 	}
-	return t.Credits
+	return t.Price
 }
 
 // Use is a queue that calls a model.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"berth"
+	"berth/internal/template"
 	"berth/internal/userfile"
 	"berth/internal/yamlfile"
 )
@@ -79,7 +80,7 @@ type Route struct {
 	Free string `yaml:"free"`
 	// Credits is the price of a task of the template in the paid tier, that of the template when it is not set. The free tier costs
 	// nothing.
-	Credits *int64 `yaml:"credits"`
+	Credits *template.Price `yaml:"credits"`
 }
 
 func (r Route) model(tier berth.Tier) string {

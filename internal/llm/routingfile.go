@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"berth/internal/schema"
+	"berth/internal/template"
 	"berth/internal/yamlfile"
 )
 
@@ -50,6 +51,9 @@ func parseRoutingFile(name string, src []byte) (*routingFile, error) {
 		}
 		if len(p.Path) == 3 && p.Path[0] == "models" && p.Path[2] == "cap" || len(p.Path) == 5 && p.Path[4] == "cap" {
 			p.Message = "must be a number of concurrent calls, at most 10000, or auto"
+		}
+		if len(p.Path) == 3 && p.Path[0] == "routes" && p.Path[2] == "credits" {
+			p.Message = template.NoPrice
 		}
 		if len(p.Path) > 1 && p.Path[len(p.Path)-2] == "aliases" {
 			p.Message = "must be a name: letters, digits, and any of ._:/- but at the beginning, at most 128"

@@ -17,6 +17,8 @@ import (
 type Model struct {
 	Name    string
 	Aliases []string
+	// Credits are what users of metered templates pay.
+	Credits CreditPrices
 	// Upstreams serve the model: the lowest rank first, and those of a rank as the routing file lists them.
 	Upstreams []Upstream
 	// Cap is the number of concurrent calls of its upstreams together, the maximum where it is learned. RPM and TPM are their sums, 0 if one
@@ -76,7 +78,7 @@ func (m Model) Upstream(name string) (Upstream, bool) {
 
 // model returns the model of that name in the routing file.
 func (c *Catalog) model(name string, cfg ModelConfig) Model {
-	m := Model{Name: name, Aliases: cfg.Aliases}
+	m := Model{Name: name, Aliases: cfg.Aliases, Credits: cfg.Credits}
 	for _, u := range cfg.complete(name) {
 		up := Upstream{
 			Name: u.Name, Provider: u.Provider, ID: u.ID, Rank: u.Rank, Cap: u.Cap.Calls, ProviderCap: c.cfg.Providers[u.Provider].Cap,

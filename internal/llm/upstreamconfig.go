@@ -18,6 +18,8 @@ type ModelConfig struct {
 	Aliases []string `yaml:"aliases"`
 	// Upstreams serve the model. Without any, it has one, which the model's own fields describe.
 	Upstreams []UpstreamConfig `yaml:"upstreams"`
+	// Credits are what users of metered templates pay, whichever upstream serves them.
+	Credits CreditPrices `yaml:"credits"`
 }
 
 // UpstreamConfig is one server, or one key of it, that serves a model.

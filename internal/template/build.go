@@ -14,7 +14,6 @@ import (
 
 // Defaults of a template.
 const (
-	defaultCredits    = 1
 	defaultBackground = 5
 )
 
@@ -30,9 +29,9 @@ type fieldPath func(i int, field ...string) []string
 // build checks the fields, reads what they name, and fills the template.
 func (l *loader) build(at fieldPath) {
 	t := l.out
-	t.Credits = defaultCredits
-	if l.spec.Credits != nil {
-		t.Credits = *l.spec.Credits
+	t.Price = Price{Credits: berth.Credit}
+	if l.spec.Price != nil {
+		t.Price = *l.spec.Price
 	}
 	declared := l.findLanguages(at)
 	t.Title = l.title([]string{"title"}, l.spec.Title, "")

@@ -68,6 +68,8 @@ func valueOf(property *yaml.Node) string {
 		property = definition
 	}
 	switch kind := get("type"); {
+	case get("multipleOf") != "":
+		return "a number from " + get("minimum") + " to " + get("maximum") + ", or `" + strings.Trim(get("pattern"), "^$") + "`"
 	case kind == "array":
 		text := limited("a list", "maxItems", "")
 		if texts := findExact(property, []string{"items", "maxLength"}); texts != nil {

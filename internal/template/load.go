@@ -44,7 +44,7 @@ type Template struct {
 	Version     string         `json:"version"` // 64 hexadecimal digits
 	Title       Text           `json:"title"`
 	Description Text           `json:"description,omitempty"`
-	Credits     int64          `json:"credits"`
+	Price       Price          `json:"credits"`
 	// Locales are the languages of its prompts, the preferred one first; empty if they do not depend on the language.
 	Locales    []berth.Locale `json:"locales"`
 	Variables  []Variable     `json:"variables"`

@@ -77,7 +77,7 @@ func TestLoad_ValidTemplate_IsCompleted(t *testing.T) { // G1, G4, G5
 	one, err := Load("reply", valid)
 	require.NoError(t, err)
 	require.Equal(t, Text{"en": "Reply", "zh": "回复"}, one.Title)
-	require.EqualValues(t, 1, one.Credits)
+	require.Equal(t, Price{Credits: berth.Credit}, one.Price)
 	require.Equal(t, []berth.Locale{"en", "zh"}, one.Locales)
 	require.Equal(t, Text{"en": "mail"}, one.Variables[0].Label)
 	require.Equal(t, KindText, one.Variables[2].Kind)
@@ -149,7 +149,7 @@ func TestLoad_SeveralMistakes_AreAllReportedInOneGo(t *testing.T) { // G1
 		`reply.en.prompt:1: there is no variable "nope": declare it under variables, or use one of earlier, facts, mail, photo, spare, tone`,
 		`reply.en.prompt:2: the role is one of "system", "user" and "model", between quotation marks`,
 		`template.yaml:1: titel: unknown field: write title`,
-		`template.yaml:2: credits: must be a whole number, not a text`,
+		`template.yaml:2: credits: must be a number of credits from 0 to 1000000000, with at most three decimals, or metered`,
 		`template.yaml:6: variables[0].kind: must be one of text, document, image`,
 		`template.yaml:15: steps[0].prompt: there is no file read.en.prompt or read.zh.prompt, nor read.prompt for all languages: use one of facts, reply`,
 		`template.yaml:16: steps[0].when: there is no variable foto: write photo`,
@@ -234,7 +234,7 @@ output:
 		{"---\ntitle: a\ninput: {schema: {9x: string, b: strnig}}\n---\nx", `x.prompt:3: input.schema.9x: must be a name of letters, digits and _, with ? at its end if it is optional`},
 		{"---\ntitle: a\ninput: {schema: {9x: string, b: strnig}}\n---\nx", `x.prompt:3: input.schema.b: unknown type "strnig"`},
 		{"---\ntitle: a\ninput: {schema: {mood: string}, default: {mod: x}}\n---\n{{mood}}", `x.prompt:3: input.default.mod: there is no variable mod: write mood`},
-		{"---\ntitle: a\ncredits: '2'\n---\nx", `x.prompt:3: credits: must be a whole number, not a text: write 2`},
+		{"---\ntitle: a\ncredits: '2'\n---\nx", `x.prompt:3: credits: must be a number of credits from 0 to 1000000000, with at most three decimals, or metered`},
 		{"---\ntitle: a\n---\n{{#iff b}}x{{/iff}}", "x.prompt:4: there is no block {{#iff}}: write {{#if}}"},
 		{"---\ntitle: a\n---\n{{docment b}}", `x.prompt:4: there is no helper "docment": write document`},
 		{"---\ntitle: a\noutput: {schema: {'b(aray)': string}}\n---\nx", `x.prompt:3: output.schema: unknown type "aray" in parentheses: write array`},

@@ -172,7 +172,7 @@ type about struct {
 	Editor      string         `yaml:"$schema"`
 	Title       Text           `yaml:"title"`
 	Description Text           `yaml:"description"`
-	Credits     *int64         `yaml:"credits"`
+	Price       *Price         `yaml:"credits"`
 	Locales     []berth.Locale `yaml:"locales"`
 	Variables   []Variable     `yaml:"variables"`
 	Stages      []Stage        `yaml:"stages"`

@@ -91,7 +91,11 @@ func (l *loader) violations(d *document, want *jsonschema.Schema, problems []sch
 	for _, p := range problems {
 		n := yamlfile.Find(d.root, p.Path)
 		if len(p.Unknown) == 0 {
-			l.at(d, p.Path, "%s", phrase(p, n))
+			said := phrase(p, n)
+			if len(p.Path) == 1 && p.Path[0] == "credits" {
+				said = NoPrice
+			}
+			l.at(d, p.Path, "%s", said)
 			l.violated = append(l.violated, p.Path)
 		}
 		for _, name := range p.Unknown {

@@ -35,7 +35,8 @@ const en = {
   textOnly: 'This field takes text only.', textTooLong: 'The text is too long: it has {0}, and the limit is {1}.',
   uploadLost: 'The upload was interrupted. The server is unreachable, or the file is too large ({0}).', missingTemplates: 'Could not load the templates.', retry: 'Try again',
   fixErrors: 'Check the marked field.', fixErrorsAll: 'Check the marked fields.',
-  price: 'Price:', priceNone: 'This task costs no credits.', balanceAfter: 'Balance afterwards:',
+  price: 'Price:', priceNone: 'This task costs no credits.', balanceAfter: 'Balance afterwards:', metered: 'by use',
+  meteredNote: 'the most that it may cost is reserved, and the rest returned at the end. If your credits do not suffice for that, the task uses the free queue and model.',
   priceFree: 'Your credits do not suffice, so the task uses the free queue and model at no charge.',
 
   s_PENDING: 'Accepted', s_QUEUED: 'Waiting', s_PAUSED: 'Model paused',
@@ -171,7 +172,8 @@ const zh: Words = {
   textOnly: '此处只接受文字。', textTooLong: '文字过长：大小为 {0}，上限为 {1}。',
   uploadLost: '上传中断：无法连接服务器，或文件过大（{0}）。', missingTemplates: '无法载入模板。', retry: '重试',
   fixErrors: '请检查标记的字段。', fixErrorsAll: '请检查所有标记的字段。',
-  price: '价格：', priceNone: '此任务不消耗点数。', balanceAfter: '扣除后余额：',
+  price: '价格：', priceNone: '此任务不消耗点数。', balanceAfter: '扣除后余额：', metered: '按用量',
+  meteredNote: '先预留最高可能费用，结束后退还余额。若点数不足以预留，任务将使用免费队列和模型。',
   priceFree: '点数不足，任务将使用免费队列和模型，不收费。',
 
   s_PENDING: '已受理', s_QUEUED: '排队中', s_PAUSED: '模型已暂停',

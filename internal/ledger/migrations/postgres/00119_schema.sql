@@ -71,7 +71,9 @@ CREATE TABLE tasks (
     template_version TEXT NOT NULL,
     locale           TEXT NOT NULL,
     tier             TEXT NOT NULL,
-    price            BIGINT NOT NULL, -- what was charged, 0 in the free tier
+    price            BIGINT NOT NULL, -- thousandths of a credit; of a metered task what is reserved until it is settled
+    metered          BOOLEAN NOT NULL,
+    unsettled        BOOLEAN NOT NULL, -- the price is reserved
     status           TEXT NOT NULL,
     steps            TEXT NOT NULL,
     step_index       INTEGER NOT NULL,
@@ -112,6 +114,7 @@ CREATE INDEX tasks_open ON tasks (user_id, id) WHERE ended_at = 0;
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;
 CREATE INDEX tasks_completed ON tasks (user_id, template, ended_at) WHERE status = 'COMPLETED';
 CREATE INDEX tasks_ended ON tasks (ended_at) WHERE ended_at > 0;
+CREATE INDEX tasks_unsettled ON tasks (ended_at) WHERE unsettled AND ended_at > 0;
 CREATE INDEX tasks_with_texts ON tasks (ended_at) WHERE ended_at > 0 AND erased_at = 0;
 
 -- The finished steps of tasks.
@@ -152,7 +155,7 @@ CREATE INDEX idempotency_keys_by_time ON idempotency_keys (accepted_at);
 
 CREATE TABLE accounts (
     user_id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    credits BIGINT NOT NULL CHECK (credits >= 0)
+    credits BIGINT NOT NULL CHECK (credits >= 0) -- thousandths
 );
 
 -- Every change of an account. The sum of a user's entries is the balance.
@@ -160,7 +163,7 @@ CREATE TABLE credit_entries (
     id          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     user_id     TEXT COLLATE "C" NOT NULL REFERENCES accounts (user_id),
     kind        TEXT NOT NULL,
-    amount      BIGINT NOT NULL,
+    amount      BIGINT NOT NULL, -- thousandths of a credit
     task_id     TEXT COLLATE "C" NOT NULL, -- empty for entries without a task
     acceptance  BIGINT NOT NULL, -- earlier acceptances of the task that were withdrawn
     request_key TEXT COLLATE "C" NOT NULL, -- of the operator's request, else empty
@@ -195,6 +198,7 @@ CREATE TABLE usage_log (
     latency_ms       BIGINT NOT NULL,
     first_token_ms   BIGINT NOT NULL,
     cost_micros      BIGINT NOT NULL,
+    credits          BIGINT NOT NULL, -- thousandths, what its user was charged for it
     success          BOOLEAN NOT NULL,
     error_code       TEXT NOT NULL,
     finish_reason    TEXT NOT NULL,

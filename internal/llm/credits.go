@@ -1,0 +1,90 @@
+package llm
+
+import (
+	"math"
+	"math/big"
+	"slices"
+
+	"berth"
+	"berth/internal/template"
+)
+
+// CreditPrices are what users pay for a million tokens of a model.
+type CreditPrices struct {
+	Input berth.Credits `yaml:"input"`
+	// CachedInput is the price of input tokens that the provider had cached, Input when it is not set.
+	CachedInput *berth.Credits `yaml:"cachedInput"`
+	Output      berth.Credits  `yaml:"output"`
+}
+
+// million is how many tokens a price is for.
+const million = 1_000_000
+
+// Of returns what a call costs its user, rounded up to a thousandth.
+func (p CreditPrices) Of(used berth.Usage) berth.Credits {
+	cachedPrice := p.Input
+	if p.CachedInput != nil {
+		cachedPrice = *p.CachedInput
+	}
+	cached := min(max(used.CachedTokens, 0), used.InputTokens)
+	sum := new(big.Int) // a hostile provider may report any number of tokens
+	for _, part := range []struct {
+		tokens int64
+		price  berth.Credits
+	}{{used.InputTokens - cached, p.Input}, {cached, cachedPrice}, {used.OutputTokens, p.Output}} {
+		sum.Add(sum, new(big.Int).Mul(big.NewInt(max(part.tokens, 0)), big.NewInt(int64(part.price))))
+	}
+	sum.Add(sum, big.NewInt(million-1)).Div(sum, big.NewInt(million))
+	if !sum.IsInt64() {
+		return berth.MaxCredits
+	}
+	return min(berth.Credits(sum.Int64()), berth.MaxCredits)
+}
+
+// most returns the prices with the higher of the two for input, for tokens of which it is not known whether they are cached.
+func (p CreditPrices) most() CreditPrices {
+	if p.CachedInput != nil {
+		p.Input = max(p.Input, *p.CachedInput)
+	}
+	p.CachedInput = nil
+	return p
+}
+
+// Reserve returns what is reserved for a metered task: what its steps cost if each answer is as long as it may be. texts are the values of
+// its variables by name; images are not counted among them.
+func (c *Catalog) Reserve(t *template.Template, steps []berth.Step, texts map[string]string) berth.Credits {
+	sizes := map[string]int64{}
+	for name, text := range texts {
+		sizes[name] = int64(math.Ceil(tokens(text)))
+	}
+	var sum berth.Credits
+	for _, s := range steps {
+		m, _ := c.Model(s.Model)
+		spec, _ := t.Step(string(s.Name))
+		longest := m.maxOutput(spec.MaxOutputTokens)
+		used := berth.Usage{InputTokens: promptTokens, OutputTokens: longest}
+		for name, size := range sizes {
+			if slices.Contains(spec.Reads, name) {
+				used.InputTokens += size
+			}
+		}
+		used.InputTokens += int64(len(spec.Images)) * tokensPerImage
+		if spec.Into != "" {
+			sizes[spec.Into] = longest
+		}
+		sum += m.Credits.most().Of(used)
+	}
+	return min(sum, berth.MaxCredits)
+}
+
+// maxOutput returns the maximum number of tokens of an answer, of which a template may allow fewer.
+func (m Model) maxOutput(allowed int) int64 {
+	most := 0
+	for _, u := range m.Upstreams {
+		most = max(most, u.MaxOutputTokens)
+	}
+	if allowed > 0 {
+		most = min(most, allowed)
+	}
+	return int64(most)
+}
