@@ -61,7 +61,7 @@ func TestCommands_InvalidArgument_ErrorStatesWhatIsAccepted(t *testing.T) {
 	require.NoError(t, err)
 	_, err = k.Parse([]string{"account", "credit", "u", "--reason", "r", "--", "-2"})
 	require.NoError(t, err)
-	require.EqualValues(t, -2, cmd.Account.Credit.Amount)
+	require.Equal(t, -2*berth.Credit, cmd.Account.Credit.Amount)
 	_, _ = k.Parse([]string{"conference", "list", "--help"})
 	require.Regexp(t, `status:\s+`+string(berth.ConferenceStatuses()[0])+`,`, help.String())
 }

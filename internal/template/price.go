@@ -39,6 +39,14 @@ func (p *Price) UnmarshalYAML(n *yaml.Node) (err error) {
 	return nil
 }
 
+// UnmarshalJSON reads what MarshalJSON returns.
+func (p *Price) UnmarshalJSON(b []byte) error {
+	if *p = (Price{Metered: string(b) == `"`+metered+`"`}); p.Metered {
+		return nil
+	}
+	return p.Credits.UnmarshalJSON(b)
+}
+
 // MarshalJSON returns a number, or the word metered.
 func (p Price) MarshalJSON() ([]byte, error) {
 	if p.Metered {
