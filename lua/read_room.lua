@@ -8,7 +8,7 @@
 --
 -- Returns {code, used, waiting, stopped, paused, reason, upstreams, queues, users}; code is OK
 --   used     number of slots in use
---   stopped  ms until the pace or a pause permits a grant, 0 when it does; without meaning for a pause by an operator
+--   stopped  ms until the pace or a pause permits a grant, 0 when it does, and for a pause by an operator
 --   paused   1 when an operator paused the model, for the reason
 --   upstreams  {name, cap, rpm, tpm, slots in use, stopped, paused, reason, until, cause, probing, learned} of each upstream, as for the
 --            model; cap: the number of slots, of an automatic one at present; until: when a pause with an end ends, in Redis's ms, 0 for
@@ -28,7 +28,7 @@ local upstreams = {}
 for i, u in ipairs(room.upstreams) do
   local why = redis.call('HMGET', room.stem .. 'limits', 'paused:' .. u.name, 'reason:' .. u.name, 'cause:' .. u.name)
   upstreams[i] = {
-    u.name, u.whole_cap, u.rpm, u.tpm, used_of(room, u), stopped_for(call, u), why[1] == '1' and 1 or 0, why[2] or '',
+    u.name, u.whole_cap, u.rpm, u.tpm, used_of(room, u), u.paused and 0 or stopped_for(call, u), why[1] == '1' and 1 or 0, why[2] or '',
     whole(u.resumes > call.now and u.resumes or 0), why[3] or '', u.probing and 1 or 0, u.automatic and 1 or 0,
   }
 end
@@ -62,6 +62,6 @@ for name, count in pairs(counts) do table.insert(users, { name, count }) end
 table.sort(users, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b[1] end)
 for i = #users, most + 1, -1 do table.remove(users, i) end
 return {
-  'OK', total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', waiters.waiting), stopped(room), room.paused and 1 or 0,
+  'OK', total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', waiters.waiting), stopped(room) or 0, room.paused and 1 or 0,
   redis.call('HGET', room.stem .. 'limits', 'reason') or '', upstreams, queues, users,
 }

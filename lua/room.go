@@ -51,7 +51,7 @@ func (l OperatorLimits) event(model, upstream string) berth.OperatorEvent {
 type Room struct {
 	InUse   int
 	Waiting int
-	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does. A pause by an operator has no end.
+	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does, and for a pause by an operator, which has no end.
 	Stopped   time.Duration
 	Paused    bool // by an operator
 	Reason    string
