@@ -16,6 +16,7 @@ import (
 	"berth/internal/testledger"
 	"berth/internal/testprovider"
 	"berth/lua"
+	"berth/workflows"
 )
 
 // upstreamTest runs steps whose model has the upstreams a, b, …, by default of rising rank, each of a provider of its own, with a p before that name.
@@ -320,6 +321,33 @@ func TestRunStep_AllPausedAfterFault_ReadersKnowThatItWaits(t *testing.T) { // G
 	require.NoError(t, <-done)
 	require.Equal(t, []string{queued, writing, queued, writing}, statuses()[:4])
 	require.Equal(t, "a1 b1", h.called())
+}
+
+// A task that reaches its deadline while no worker serves its model reports that.
+func TestFinishTask_DeadlineWhileNoWorkerServesModel_ReasonNamesIt(t *testing.T) {
+	t.Parallel()
+	const late = "the task did not finish before its deadline"
+	for name, c := range map[string]struct {
+		polled string
+		code   berth.Code
+		says   string
+	}{
+		"no worker":     {"model.other", berth.CodeDeadlineExceeded, late + ": no worker serves the model " + stepModel + " of step "},
+		"a worker":      {berth.ModelTaskQueue(stepModel), berth.CodeDeadlineExceeded, late},
+		"another cause": {"model.other", berth.CodeProviderRejected, late},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newUpstreamTest(t, "interview_prep", "")
+			require.NoError(t, h.Scripts.MarkPollers(t.Context(), []string{c.polled}))
+			_, err := h.FinishTask(t.Context(), workflows.EndInput{TaskRef: h.plan.Ref(), Status: berth.TaskFailed, Code: c.code, Message: late})
+			require.NoError(t, err)
+			row, err := h.Ledger.GetTask(t.Context(), h.plan.Ref())
+			require.NoError(t, err)
+			require.Contains(t, row.ErrorMessage, c.says)
+			require.Equal(t, c.says == late, row.ErrorMessage == late, row.ErrorMessage)
+		})
+	}
 }
 
 // A task whose texts fit no upstream since the routing has changed fails with the model, and is not sent to one that is too small.
