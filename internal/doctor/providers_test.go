@@ -244,7 +244,7 @@ func TestCalls_Upstreams_OutcomeOfEachNamed(t *testing.T) { // G12
 	}, got)
 }
 
-// A provider that refuses all calls is no error while the models have others, and providers are tried concurrently.
+// A provider that refuses all calls is a warning while the models have others, and providers are tried concurrently.
 func TestRun_OneOfSeveralProvidersFails_Warning(t *testing.T) { // G12
 	t.Parallel()
 	const hanging = 4
