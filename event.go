@@ -99,9 +99,10 @@ type Event struct {
 	Stage     Stage     `json:"stage"`
 	TS        int64     `json:"ts" doc:"The publisher's clock in Unix milliseconds; for display only"`
 
-	Position   *int `json:"position,omitempty" on:"queued" doc:"Number of calls that the model serves before"`
-	EtaSeconds *int `json:"etaSeconds,omitempty" on:"queued" doc:"Estimated time until the call begins"`
-	Paused     bool `json:"paused,omitempty" on:"queued" doc:"The model is paused: no call begins until it is resumed"`
+	Position   *int     `json:"position,omitempty" on:"queued" doc:"Number of calls that the model serves before"`
+	EtaSeconds *int     `json:"etaSeconds,omitempty" on:"queued" doc:"Estimated time until the call begins"`
+	Paused     bool     `json:"paused,omitempty" on:"queued" doc:"No call begins: an operator has paused what may serve it, or its provider fails or requested the pause"`
+	Upstreams  []string `json:"upstreams,omitempty" on:"queued" doc:"The upstreams that may serve the call, where not all of the model may: those with room for its texts that have not failed it"`
 
 	// The routing decision of the step that starts.
 	Queue      Queue  `json:"queue,omitempty" on:"queued start stage_progress"`

@@ -65,7 +65,15 @@ func (s *step) input(ctx context.Context) (template.Input, error) {
 			in.Texts[name] = string(asset.Content)
 		}
 	}
+	s.texts = maps.Clone(in.Texts)
+	maps.DeleteFunc(s.texts, func(name string, _ string) bool { return outputs[name] })
 	return in, s.addBackground(ctx, in)
+}
+
+// checkContext returns an error if the texts of the task do not fit any upstream of the model. They did when it was accepted: the routing has
+// changed since.
+func (s *step) checkContext() error {
+	return s.Catalog(s.in.Step.Model).CheckContext(s.template, []berth.Step{s.in.Step}, s.texts)
 }
 
 // reads reports whether the prompt names a variable or an output, or a search of the prompt's background begins with it.

@@ -126,8 +126,12 @@ type step struct {
 	shown bool
 	// reasoned is set once readers know that the model is reasoning.
 	reasoned bool
-	// announced is set once readers know that the step is next, or that it starts again.
-	announced atomic.Bool
+	// announced is set once readers know that the step is next, or that it starts again. waitedAgain is set if they know that it has waited for
+	// another upstream after the last call.
+	announced   atomic.Bool
+	waitedAgain bool
+	// texts are the variables that the prompt reads.
+	texts map[string]string
 	// last is the result of the newest provider call, calls the number of calls.
 	last  llm.Result
 	calls int
@@ -179,6 +183,9 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	}
 	call, err := s.Models.Prepare(s.newCall(messages))
 	if err != nil {
+		return out, err
+	}
+	if err := s.checkContext(); err != nil {
 		return out, err
 	}
 	s.excluded = s.Catalog(s.in.Step.Model).Unkeyed(call.Model)

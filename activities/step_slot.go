@@ -9,8 +9,8 @@ import (
 	"berth/lua"
 )
 
-// acquire waits for a slot of the model. Its readers read the position themselves, see internal/waiting. A call that another upstream failed
-// has the ticket of its slot, with which it keeps its position.
+// acquire waits for a slot of the model. Its readers read the position themselves, see internal/waiting, once they know that the step waits. A
+// call that another upstream failed has the ticket of its slot, with which it keeps its position.
 func (s *step) acquire(ctx context.Context, call llm.Call, ticket string) (*lease.Slot, error) {
 	waiter := s.waiter()
 	r := lease.Request{
@@ -25,7 +25,13 @@ func (s *step) acquire(ctx context.Context, call llm.Call, ticket string) (*leas
 	if ticket != "" {
 		r.Waiter = "" // it has ended
 	}
-	return s.Slots.Acquire(ctx, r)
+	if s.calls == 0 {
+		return s.Slots.Acquire(ctx, r)
+	}
+	s.announced.Store(false)
+	slot, err := s.Slots.Acquire(ctx, r)
+	s.waitedAgain = s.announced.Swap(true)
+	return slot, err
 }
 
 func (s *step) waiter() lua.ModelWaiter {
@@ -33,12 +39,12 @@ func (s *step) waiter() lua.ModelWaiter {
 }
 
 // announcement returns the events that notify readers that this step is next, or that it starts again; none when they
-// know it. A step that need not wait publishes them with its start, in one call to Redis.
-func (s *step) announcement() []berth.Event {
+// know it. A step that need not wait publishes them with its start, in one call to Redis. first: this attempt has made no call yet.
+func (s *step) announcement(first bool) []berth.Event {
 	switch {
 	case s.announced.Swap(true):
 		return nil
-	case s.attempt.Called:
+	case s.attempt.Called && first:
 		return []berth.Event{{
 			Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgReset), Status: s.in.Step.Status,
 		}}
@@ -52,7 +58,7 @@ func (s *step) announcement() []berth.Event {
 
 // announce publishes the announcement of a step that has to wait.
 func (s *step) announce() {
-	if err := s.writer.Event(s.announcement()...); err != nil {
+	if err := s.writer.Event(s.announcement(s.calls == 0)...); err != nil {
 		s.Logger.Debug("step announcement not published", "task", s.in.ID, "error", err)
 	}
 }

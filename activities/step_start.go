@@ -18,17 +18,23 @@ func (s *step) start(ctx context.Context, call ledger.CallStart) error {
 		status = berth.TaskStreaming
 	}
 	call.Status = status
-	if err := s.claim(ctx, call); err != nil || call.Call > 0 {
-		return err
+	begins := berth.Event{
+		Type: berth.EventStageProgress, Status: status, Message: s.stageText(s.firstStage()),
+		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Simulated: s.simulated(),
 	}
-	return s.writer.Event(append(s.announcement(), berth.Event{
+	switch err := s.claim(ctx, call); {
+	case err != nil:
+		return err
+	case call.Call > 0 && s.waitedAgain:
+		return s.writer.Event(begins)
+	case call.Call > 0:
+		return nil
+	}
+	return s.writer.Event(append(s.announcement(true), berth.Event{
 		Type: berth.EventStart, Queue: s.in.Step.Queue, Model: s.in.Step.Model, Tier: s.in.Tier,
 		TimeoutSec: int(s.in.Timeout / time.Second), RequestID: s.in.RequestID, TraceID: s.in.TraceID,
 		Simulated: s.simulated(),
-	}, berth.Event{
-		Type: berth.EventStageProgress, Status: status, Message: s.stageText(s.firstStage()),
-		Queue: s.in.Step.Queue, Model: s.in.Step.Model, Simulated: s.simulated(),
-	})...)
+	}, begins)...)
 }
 
 // claim checks that the task is open and this attempt its newest, and records the call with the status of the task. The provider has

@@ -38,6 +38,9 @@ func (s *step) callUpstreams(ctx context.Context, slot *lease.Slot, call llm.Cal
 // attempt owns it, the call is cancelled. failed is set if the error is that of the call.
 func (s *step) callInSlot(slot *lease.Slot, call llm.Call) (output berth.Asset, failed *llm.CallError, err error) {
 	defer slot.Release()
+	if err := s.checkContext(); err != nil { // the routing may have changed while the call waited
+		return output, nil, err
+	}
 	if s.provider, err = s.Models.ServedBy(call); err != nil { // such as an upstream that another process has in its routing file
 		failed, _ = errors.AsType[*llm.CallError](err)
 		return output, failed, err

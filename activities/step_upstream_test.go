@@ -16,9 +16,10 @@ import (
 	"berth/internal/testledger"
 	"berth/internal/testprovider"
 	"berth/lua"
+	"berth/workflows"
 )
 
-// upstreamTest runs steps whose model has the upstreams a, b, … of rising rank, each of a provider of its own, with a p before that name.
+// upstreamTest runs steps whose model has the upstreams a, b, …, by default of rising rank, each of a provider of its own, with a p before that name.
 type upstreamTest struct {
 	*stepTest
 	servers map[string]*testprovider.Server
@@ -33,7 +34,10 @@ func newUpstreamTest(t *testing.T, template berth.Template, fields ...string) *u
 		name := string(rune('a' + i))
 		h.servers[name] = testprovider.Start(t)
 		fmt.Fprintf(&providers, "  p%s: {baseURL: %q, keySetting: KEY_%d, streamOptions: false}\n", name, h.servers[name].URL, i)
-		fmt.Fprintf(&upstreams, "      - {name: %s, provider: p%s, rank: %d%s}\n", name, name, i+1, more)
+		if !strings.Contains(more, "rank: ") {
+			more += fmt.Sprintf(", rank: %d", i+1)
+		}
+		fmt.Fprintf(&upstreams, "      - {name: %s, provider: p%s%s}\n", name, name, more)
 	}
 	content, err := llm.ParseContent("own.yaml", "providers:\n"+providers.String()+"models:\n  "+stepModel+
 		":\n    timeouts: {firstByte: 100ms, idle: 100ms}\n    upstreams:\n"+upstreams.String())
@@ -283,6 +287,110 @@ func TestRunStep_OthersPaused_StepRepeated(t *testing.T) { // G13
 }
 
 // An upstream whose key this process lacks is not called. Neither is one that the process does not have in its routing file, as while that is replaced.
+// Readers of a call that waits again, because all upstreams are paused, know it, and that it continues.
+func TestRunStep_AllPausedAfterFault_ReadersKnowThatItWaits(t *testing.T) { // G13
+	t.Parallel()
+	h := newUpstreamTest(t, "interview_prep", "", "")
+	pause := func(paused bool) {
+		_, err := h.Scripts.SetModelLimits(t.Context(), stepModel, "b", lua.SlotTimes{TTL: time.Minute, Grant: time.Second}, lua.OperatorLimits{Paused: paused})
+		require.NoError(t, err)
+	}
+	pause(true)
+	h.servers["a"].Fail(testprovider.Limited(time.Minute))
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.attempt(nil)
+		done <- err
+	}()
+	statuses := func() (all []string) {
+		for _, ev := range h.events() {
+			if ev.Type == berth.EventStageProgress {
+				all = append(all, string(ev.Stage)+" "+string(ev.Status)+" "+ev.Model)
+			}
+		}
+		return all
+	}
+	last := h.plan.Steps[0].Status
+	queued, writing := "queue "+string(last)+" "+stepModel, "answer STREAMING "+stepModel
+	h.eventually("readers know that the step waits", func() bool { return len(statuses()) == 3 })
+	require.Equal(t, []string{queued, writing, queued}, statuses())
+	waits, err := h.Scripts.ReadPositions(t.Context(), []lua.ModelWaiterKey{lua.ModelWaiterOf(h.plan.Ref(), h.plan.Group, 0, h.plan.Steps[0]).Key()})
+	require.NoError(t, err)
+	require.Equal(t, []lua.Wait{{Time: -time.Millisecond, Paused: true}}, waits)
+	pause(false)
+	require.NoError(t, <-done)
+	require.Equal(t, []string{queued, writing, queued, writing}, statuses()[:4])
+	require.Equal(t, "a1 b1", h.called())
+}
+
+// A task that reaches its deadline while no worker serves its model reports that.
+func TestFinishTask_DeadlineWhileNoWorkerServesModel_ReasonNamesIt(t *testing.T) {
+	t.Parallel()
+	const late = "the task did not finish before its deadline"
+	for name, c := range map[string]struct {
+		polled string
+		code   berth.Code
+		says   string
+	}{
+		"no worker":     {"model.other", berth.CodeDeadlineExceeded, late + ": no worker serves the model " + stepModel + " of step "},
+		"a worker":      {berth.ModelTaskQueue(stepModel), berth.CodeDeadlineExceeded, late},
+		"another cause": {"model.other", berth.CodeProviderRejected, late},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newUpstreamTest(t, "interview_prep", "")
+			require.NoError(t, h.Scripts.MarkPollers(t.Context(), []string{c.polled}))
+			_, err := h.FinishTask(t.Context(), workflows.EndInput{TaskRef: h.plan.Ref(), Status: berth.TaskFailed, Code: c.code, Message: late})
+			require.NoError(t, err)
+			row, err := h.Ledger.GetTask(t.Context(), h.plan.Ref())
+			require.NoError(t, err)
+			require.Contains(t, row.ErrorMessage, c.says)
+			require.Equal(t, c.says == late, row.ErrorMessage == late, row.ErrorMessage)
+		})
+	}
+}
+
+// A task whose texts fit no upstream since the routing has changed fails with the model, and is not sent to one that is too small.
+func TestRunStep_LargeUpstreamRemoved_TooLongForTheModel(t *testing.T) { // G13
+	t.Parallel()
+	const small, large = ", maxOutputTokens: 100, contextTokens: 110", ", maxOutputTokens: 100, contextTokens: 20000"
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprintf("waits %v", waits), func(t *testing.T) {
+			t.Parallel()
+			h := newUpstreamTest(t, "interview_prep", large, small)
+			content, err := llm.ParseContent("newer.yaml", "providers: {pb: {baseURL: "+h.servers["b"].URL+"}}\nmodels: {"+stepModel+
+				": {upstreams: [{name: b, provider: pb"+small+"}]}}")
+			require.NoError(t, err)
+			newer, err := llm.NewCatalog(content.Config, llm.Settings{})
+			require.NoError(t, err)
+			var catalog atomic.Pointer[llm.Catalog]
+			catalog.Store(h.Catalog(stepModel))
+			h.Catalog = func(string) *llm.Catalog { return catalog.Load() }
+			full := func() {}
+			if waits {
+				full = h.occupy()
+			} else {
+				catalog.Store(newer)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := h.attempt(nil)
+				done <- err
+			}()
+			if waits {
+				h.waiting()
+				catalog.Store(newer)
+			}
+			full()
+			app := applicationError(t, <-done)
+			require.True(t, app.NonRetryable())
+			require.Equal(t, string(berth.CodeTooLarge), app.Type())
+			require.Contains(t, app.Message(), "too long for the model "+stepModel)
+			require.Equal(t, "a0 b0", h.called())
+		})
+	}
+}
+
 func TestRunStep_UpstreamNotUsableHere_AnotherOneCalled(t *testing.T) { // G12, G13
 	t.Parallel()
 	t.Run("no key", func(t *testing.T) {

@@ -138,7 +138,7 @@ func waitsFrom(steps []berth.Step, ev berth.Event) (step int, ok bool) {
 	}
 }
 
-// notice returns the position of a task that waits, when it has changed or its model was paused or resumed.
+// notice returns the position of a task that waits, when it has changed, or what may serve it was paused or resumed.
 func (t *taskFeed) notice() (*berth.Event, time.Duration) {
 	if t.watch == nil || t.step == len(t.steps) {
 		return t.source.notice()
@@ -147,7 +147,7 @@ func (t *taskFeed) notice() (*berth.Event, time.Duration) {
 	if p == nil {
 		return nil, waiting.PositionEvery
 	}
-	now := lua.Wait{Position: p.Position, Paused: p.Paused}
+	now := lua.Wait{Position: p.Position, Paused: p.Paused, Upstreams: p.Upstreams}
 	if t.shown != nil && *t.shown == now {
 		return nil, waiting.PositionEvery
 	}
@@ -155,7 +155,7 @@ func (t *taskFeed) notice() (*berth.Event, time.Duration) {
 	step, w := t.steps[p.Waiter.Step], waitingOf(p.Wait)
 	return &berth.Event{
 		Type: berth.EventQueued, TaskID: t.ch.TaskID, ServiceID: t.ch.ServiceID, Stage: berth.StageQueue, TS: time.Now().UnixMilli(),
-		Position: w.Position, EtaSeconds: w.EtaSeconds, Paused: w.Paused, Queue: step.Queue, Model: step.Model, Status: step.Status,
+		Position: w.Position, EtaSeconds: w.EtaSeconds, Paused: w.Paused, Upstreams: w.Upstreams, Queue: step.Queue, Model: step.Model, Status: step.Status,
 	}, waiting.PositionEvery
 }
 

@@ -132,7 +132,7 @@ func (s *server) model(ctx context.Context, m llm.Model, routed map[llm.Use]bool
 	v := &client.Model{
 		Name: m.Name, Provider: strings.Join(m.Providers(), ", "), ModelLimits: sum(room.Upstreams),
 		Configured: client.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}, Upstreams: upstreams(m, room), InUse: room.InUse, Waiting: room.Waiting, NextGrantMs: nextGrant(room),
-		Queues: []client.ModelQueue{}, Users: waitingUsers(m.Name, room.Users, ""),
+		UnknownUpstreams: room.Unknown, Queues: []client.ModelQueue{}, Users: waitingUsers(m.Name, room.Users, ""),
 	}
 	v.ModelPause = pauseOf(room)
 	longest := time.Duration(-1)
@@ -169,6 +169,7 @@ func upstreams(m llm.Model, room lua.Room) []client.Upstream {
 		v := client.Upstream{
 			Name: use.Name, Provider: u.Provider, Rank: u.Rank, ModelLimits: client.ModelLimits{Cap: use.Cap, RPM: use.RPM, TPM: use.TPM},
 			Configured: client.ModelLimits{Cap: u.Cap, RPM: u.RPM, TPM: u.TPM}, Auto: use.Learned, InUse: use.InUse, ModelPause: pauseOfUpstream(use),
+			ProviderCap: use.ProviderCap, ProviderInUse: use.ProviderInUse,
 		}
 		if use.Learned {
 			v.Min = u.Min
@@ -349,10 +350,17 @@ func (s *server) patchUpstream(ctx context.Context, in *upstreamInput) (*client.
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := m.Upstream(in.Upstream); !ok {
-		return nil, berth.Errorf(berth.CodeNotFound, "model %s has no upstream %q in the routing file", m.Name, in.Upstream)
+	_, known := m.Upstream(in.Upstream)
+	if !known {
+		room, err := s.room(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(room.Unknown, in.Upstream) { // else what was set for it can be removed
+			return nil, berth.Errorf(berth.CodeNotFound, "model %s has no upstream %q in the routing file", m.Name, in.Upstream)
+		}
 	}
-	if len(m.Upstreams) == 1 {
+	if known && len(m.Upstreams) == 1 {
 		return s.changeLimits(ctx, m, in.Body, changeModel(m, in.Body))
 	}
 	return s.changeLimits(ctx, m, in.Body, func(o *berth.ModelSettings, change func(*berth.LimitSettings)) {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,9 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
+	"berth/api"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/routing"
 	"berth/lua"
 )
 
@@ -283,6 +286,64 @@ func TestModels_RedisUnavailable_RefusedWithoutChange(t *testing.T) { // T4
 	all, err := h.ledger.Settings(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, all)
+}
+
+// G12: an upstream that is renamed does not keep what operators have set; its old name is shown, with which they remove it. The slots of a
+// provider are shown with each of its upstreams.
+func TestModels_UpstreamRenamed_SettingsOfItsOldNameShown(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, func(d *api.Deps) {
+		var err error
+		d.Routing, err = routing.Read("", llm.Settings{}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		require.NoError(t, d.Routing.Open(t.Context(), d.Ledger))
+	})
+	publish := func(upstream string) doc {
+		a := h.call(http.MethodPut, "/v1/routing", h.operator(), doc{
+			"content": "providers: {p: {baseURL: http://127.0.0.1:1/v1, cap: 7}, q: {baseURL: http://127.0.0.1:1/v1}}\n" +
+				"models: {deepseek-chat: {provider: p, upstreams: [{name: " + upstream + "}, {provider: q}]}}\n",
+		})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return a.json(t)
+	}
+	upstream := func(i int) doc { return h.model("deepseek-chat")["upstreams"].([]any)[i].(doc) }
+	patch := func(upstream string, body doc) answer {
+		return h.call(http.MethodPatch, modelPath+"/upstreams/"+upstream, h.operator(), body)
+	}
+	publish("old")
+	require.Equal(t, http.StatusOK, patch("old", doc{"paused": true, "cap": 3}).status)
+	require.NotContains(t, h.model("deepseek-chat"), "unknownUpstreams")
+	require.Contains(t, publish("new")["warnings"], "operators have set limits or a pause for upstream old of model deepseek-chat, which this routing does not have: set them for its new name")
+	require.Equal(t, []any{"old"}, h.model("deepseek-chat")["unknownUpstreams"])
+	require.Equal(t, []any{"new", false, 5.0}, []any{upstream(0)["name"], upstream(0)["paused"], upstream(0)["cap"]})
+	require.Equal(t, []any{"old"}, patch("old", doc{"paused": false}).json(t)["unknownUpstreams"], "its cap")
+	require.NotContains(t, patch("old", doc{"cap": nil}).json(t), "unknownUpstreams")
+	require.Equal(t, http.StatusNotFound, patch("old", doc{"cap": nil}).status)
+
+	require.Equal(t, []any{7.0, nil}, []any{upstream(0)["providerCap"], upstream(0)["providerInUse"]})
+	require.NotContains(t, upstream(1), "providerCap")
+	limits := lua.ModelLimits{Upstreams: []lua.UpstreamLimits{{Name: "p", Rank: 1, Cap: 5, Provider: "p", ProviderCap: 7}}}
+	_, err := h.scripts.AcquireSlot(t.Context(), lua.SlotCall{
+		Model: "other", Limits: limits, Times: modelTimes, Lease: lua.Lease{Process: "p", Path: lua.Path{Queue: paidStream, UserID: "u"}, Rest: "1"}.ID(),
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, upstream(0)["providerInUse"], "by a call of another model")
+}
+
+// A model whose task queue no worker polls shows that, if templates use it or accepted tasks need it.
+func TestModels_NoWorkerPollsQueue_Shown(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	_, err := h.scripts.MarkNew(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().Pollers()).Err())
+	for _, c := range []struct {
+		polled   string
+		unpolled any
+	}{{"deepseek-reasoner", true}, {"deepseek-chat", nil}} {
+		require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{berth.ModelTaskQueue(c.polled)}))
+		require.Equal(t, c.unpolled, h.model("deepseek-chat")["unpolled"], c.polled)
+	}
 }
 
 // G12, T4: the limits of a model are those of its only upstream, by whichever name they are changed.

@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -108,7 +110,11 @@ func (s *server) applyRouting(ctx context.Context, name, text string, dryRun boo
 	if err != nil {
 		return nil, berth.Invalid("content", "%s", err)
 	}
-	out := &client.AppliedRouting{Warnings: s.routingWarnings(next)}
+	unused, err := s.unusedSettings(ctx, next)
+	if err != nil {
+		return nil, err
+	}
+	out := &client.AppliedRouting{Warnings: append(s.routingWarnings(next), unused...)}
 	if dryRun {
 		known, err := s.Ledger.KnownRouting(ctx, content.Hash)
 		out.Revision = known
@@ -151,6 +157,31 @@ func (s *server) routingWarnings(next *llm.Catalog) []string {
 		}
 	}
 	return append(warnings, next.UnusedRoutes(list)...)
+}
+
+// unusedSettings returns a warning for each upstream for which operators have set something and which a routing does not have.
+func (s *server) unusedSettings(ctx context.Context, next *llm.Catalog) (warnings []string, err error) {
+	all, err := s.Ledger.Settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, setting := range all {
+		m, ok := next.Model(setting.ID)
+		if setting.Kind != ledger.SettingModel || !ok || len(setting.Body) == 0 {
+			continue
+		}
+		var of berth.ModelSettings
+		if err := json.Unmarshal(setting.Body, &of); err != nil {
+			return nil, fmt.Errorf("settings of model %s: %w", setting.ID, err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(of.Upstreams)) {
+			l := of.Upstreams[name]
+			if _, has := m.Upstream(name); !has && (l.Paused || l.Cap != nil || l.RPM != nil || l.TPM != nil) {
+				warnings = append(warnings, fmt.Sprintf("operators have set limits or a pause for upstream %s of model %s, which this routing does not have: set them for its new name", name, m.Name))
+			}
+		}
+	}
+	return warnings, nil
 }
 
 // neededModels returns the models of the routing, and those that it does not have, but accepted tasks need, by name.

@@ -300,6 +300,9 @@ func (s *server) estimate(ctx context.Context, p berth.TaskPlan, index int) (lua
 // waitingOf returns an estimate without what is not known.
 func waitingOf(w lua.Wait) client.Waiting {
 	out := client.Waiting{Paused: w.Paused}
+	if w.Upstreams != "" {
+		out.Upstreams = strings.Split(w.Upstreams, ",")
+	}
 	if w.Position >= 0 {
 		out.Position = &w.Position
 	}

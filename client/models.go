@@ -47,12 +47,14 @@ type Model struct {
 	Waiting    int         `json:"waiting" doc:"Number of calls that wait for a slot"`
 	ModelPause
 	ModelService
-	Tasks       int            `json:"tasks,omitempty" doc:"Open tasks that need a missing model, as counted within the last minute"`
-	NextGrantMs int64          `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
-	Upstreams   []Upstream     `json:"upstreams" doc:"What serves the model, in the order in which it is preferred. The limits of the model are their sums; it is paused where none works"`
-	EtaSeconds  *int           `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that a user without other calls submits now, in the queue in which it is longest; absent when unknown or paused by an operator"`
-	Queues      []ModelQueue   `json:"queues" doc:"The queues of the model, by falling weight"`
-	Users       []WaitingCalls `json:"users" doc:"The users with the most waiting calls, at most 20"`
+	Tasks       int        `json:"tasks,omitempty" doc:"Open tasks that need a missing model, as counted within the last minute"`
+	NextGrantMs int64      `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
+	Upstreams   []Upstream `json:"upstreams" doc:"What serves the model, in the order in which it is preferred. The limits of the model are their sums; it is paused where none works"`
+	// UnknownUpstreams are set for names that the routing does not have.
+	UnknownUpstreams []string       `json:"unknownUpstreams,omitempty" doc:"Upstreams for which operators have set limits or a pause, and which the routing does not have, as after a rename: the settings have no effect. Set them for the new name, and remove them with the PATCH of the old one"`
+	EtaSeconds       *int           `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that a user without other calls submits now, in the queue in which it is longest; absent when unknown or paused by an operator"`
+	Queues           []ModelQueue   `json:"queues" doc:"The queues of the model, by falling weight"`
+	Users            []WaitingCalls `json:"users" doc:"The users with the most waiting calls, at most 20"`
 }
 
 // Upstream is the state of one server, or one key of it, that serves a model.
@@ -67,6 +69,9 @@ type Upstream struct {
 	InUse      int         `json:"inUse"`
 	ModelPause
 	NextGrantMs int64 `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
+
+	ProviderCap   int `json:"providerCap,omitempty" doc:"Maximum number of concurrent calls of the provider, of the upstreams of all models together; absent without one"`
+	ProviderInUse int `json:"providerInUse,omitempty" doc:"How many of these are in use"`
 }
 
 // ModelQueue is what the calls of one queue use of a model.

@@ -45,9 +45,10 @@ type Acceptance struct {
 
 // Waiting estimates how long a call waits for its model.
 type Waiting struct {
-	Position   *int `json:"position,omitempty" doc:"Estimated number of calls that the model serves before, absent when unknown"`
-	EtaSeconds *int `json:"etaSeconds,omitempty" doc:"Estimated time until the call begins, absent when unknown"`
-	Paused     bool `json:"paused,omitempty" doc:"The model is paused: no call begins until it is resumed"`
+	Position   *int     `json:"position,omitempty" doc:"Estimated number of calls that the model serves before, absent when unknown"`
+	EtaSeconds *int     `json:"etaSeconds,omitempty" doc:"Estimated time until the call begins, absent when unknown"`
+	Paused     bool     `json:"paused,omitempty" doc:"No call begins: an operator has paused what may serve it, or its provider fails or requested the pause"`
+	Upstreams  []string `json:"upstreams,omitempty" doc:"The upstreams that may serve the call, where not all of the model may: those with room for its texts that have not failed it"`
 }
 
 // Task is a task as its owner sees it. Lists leave out the results.

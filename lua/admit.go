@@ -141,7 +141,9 @@ func (s *Scripts) updateAdmission(ctx context.Context, act string, p Admissions,
 type Wait struct {
 	Position int           // calls that are served before it; negative when it does not wait
 	Time     time.Duration // until it gets a slot; negative when that is not known
-	Paused   bool          // no slot is granted until the model is resumed
+	Paused   bool          // no upstream that may make the call works
+	// Upstreams are the names of those that may make the call, with commas; empty where all of the model may.
+	Upstreams string
 }
 
 // EstimateWait estimates how long the call of a task's step waits for a slot of its model, also before it does. limits apply if no process
@@ -149,7 +151,7 @@ type Wait struct {
 func (s *Scripts) EstimateWait(ctx context.Context, w ModelWaiter, limits ModelLimits) (Wait, error) {
 	r := s.call(ctx, "estimate_wait", []string{s.keys.Guard()}, s.keys.prefix(), w.Model, w.ID(), limits.arg())
 	r.code(GuardOK)
-	wait := Wait{Position: int(r.number()), Time: r.duration(), Paused: r.number() == 1}
+	wait := Wait{Position: int(r.number()), Time: r.duration(), Paused: r.number() == 1, Upstreams: r.text()}
 	return wait, r.done()
 }
 

@@ -165,14 +165,14 @@ func (s *Scripts) ReadPositions(ctx context.Context, waiters []ModelWaiterKey) (
 	}
 	r := s.call(ctx, "read_positions", []string{s.keys.Guard()}, args...)
 	r.code(GuardOK)
-	positions, times, paused := r.numbers(), r.numbers(), r.numbers()
-	if len(positions) != len(waiters) || len(times) != len(waiters) || len(paused) != len(waiters) {
+	positions, times, paused, upstreams := r.numbers(), r.numbers(), r.numbers(), r.texts()
+	if len(positions) != len(waiters) || len(times) != len(waiters) || len(paused) != len(waiters) || len(upstreams) != len(waiters) {
 		r.fail()
 		return nil, r.done()
 	}
 	waits := make([]Wait, len(waiters))
 	for i := range waits {
-		waits[i] = Wait{Position: int(positions[i]), Time: time.Duration(times[i]) * time.Millisecond, Paused: paused[i] == 1}
+		waits[i] = Wait{Position: int(positions[i]), Time: time.Duration(times[i]) * time.Millisecond, Paused: paused[i] == 1, Upstreams: upstreams[i]}
 	}
 	return waits, r.done()
 }

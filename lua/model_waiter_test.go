@@ -485,6 +485,69 @@ func TestReadPositions_TasksWait_EstimatedByFairOrder(t *testing.T) {
 	})
 }
 
+// G13: a call that only some upstreams may serve shows which, whether one of them works, and how long these take.
+func TestReadPositions_CallOfSomeUpstreams_TheyAreNamedAndTheirPauseShown(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		limits := limitsOf(0, 0)
+		small := up("a", 1)
+		small.Context = 1000
+		limits.Upstreams = []lua.UpstreamLimits{small, up("b", 1)}
+		l := newLobby(t, s, limits)
+		for range 2 {
+			l.begin(l.waiter(paidStream, "other", l.number))
+		}
+		long, short := l.waiter(paidStream, "long", 1000), l.waiter(paidStream, "short", 1001)
+		for w, needs := range map[lua.ModelWaiter]lua.Needs{long: {Tokens: 5000}, short: {Tokens: 10}} {
+			id := lua.Lease{Process: "p", Path: lua.Path{Queue: w.Queue, UserID: w.Task.UserID}, Needs: needs, Rest: w.CallID(1) + "#1"}.ID()
+			require.Equal(t, lua.SlotWaiting, l.acquire("m", id).Code)
+		}
+		require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelState("m"), "interval", "1000").Err())
+		paused, until := lua.OperatorLimits{Paused: true}, redisNow(t, t.Context(), s)+60_000
+		for _, c := range []struct {
+			name        string
+			a, b        lua.OperatorLimits
+			until       bool // the provider has paused b
+			long, short bool // paused
+			least       [2]time.Duration
+		}{
+			{name: "both work"},
+			{name: "b is paused", b: paused, long: true, least: [2]time.Duration{-time.Millisecond, 0}},
+			{name: "a is paused", a: paused},
+			{name: "both are paused", a: paused, b: paused, long: true, short: true, least: [2]time.Duration{-time.Millisecond, -time.Millisecond}},
+			{name: "b is paused for a minute", until: true, long: true, least: [2]time.Duration{59 * time.Second, 0}},
+			{name: "b is paused for a minute, a longer", a: paused, until: true, long: true, short: true, least: [2]time.Duration{59 * time.Second, 59 * time.Second}},
+		} {
+			for name, o := range map[string]lua.OperatorLimits{"a": c.a, "b": c.b} {
+				_, err := s.SetModelLimits(t.Context(), "m", name, slotTimes, o)
+				require.NoError(t, err)
+			}
+			if c.until {
+				require.NoError(t, s.Redis().HSet(t.Context(), s.Keys().ModelLimits("m"), "until:b", until).Err())
+			}
+			waits, err := s.ReadPositions(t.Context(), []lua.ModelWaiterKey{long.Key(), short.Key()})
+			require.NoError(t, err)
+			require.Equal(t, []any{"b", c.long, "", c.short}, []any{waits[0].Upstreams, waits[0].Paused, waits[1].Upstreams, waits[1].Paused}, c.name)
+			for i, w := range waits {
+				if c.least[i] < 0 {
+					require.Negative(t, w.Time, c.name)
+				} else {
+					require.GreaterOrEqual(t, w.Time, c.least[i], c.name)
+					require.Less(t, w.Time, c.least[i]+20*time.Second, c.name)
+				}
+			}
+			one, err := s.EstimateWait(t.Context(), long, limits)
+			require.NoError(t, err)
+			require.Equal(t, []any{"b", c.long}, []any{one.Upstreams, one.Paused}, c.name)
+			room, err := s.ReadRoom(t.Context(), "m", limits, 0)
+			require.NoError(t, err)
+			for _, q := range room.Queues {
+				require.Equal(t, c.a.Paused && c.b.Paused, q.Wait < 0, "%s: a new call of %s", c.name, q.Queue)
+			}
+		}
+	})
+}
+
 // T4: the work of a call does not grow with the number of tasks that wait.
 func TestModelWaiters_ManyTasks_CommandsStayTheSame(t *testing.T) {
 	t.Parallel()

@@ -6,13 +6,15 @@
 -- ARGV[3] limits of the model, see limits_of in include upstream
 -- ARGV[4] maximum number of users to return
 --
--- Returns {code, used, waiting, stopped, paused, reason, upstreams, queues, users}; code is OK
+-- Returns {code, used, waiting, stopped, paused, reason, upstreams, unknown, queues, users}; code is OK
 --   used     number of slots in use
---   stopped  ms until the pace or a pause permits a grant, 0 when it does; without meaning for a pause by an operator
+--   stopped  ms until the pace or a pause permits a grant, 0 when it does, and for a pause by an operator
 --   paused   1 when an operator paused the model, for the reason
---   upstreams  {name, cap, rpm, tpm, slots in use, stopped, paused, reason, until, cause, probing, learned} of each upstream, as for the
---            model; cap: the number of slots, of an automatic one at present; until: when a pause with an end ends, in Redis's ms, 0 for
---            none; cause: its reason; probing: 1 after failures, for the same cause, until a call succeeds; learned: 1 for an automatic cap
+--   upstreams  {name, cap, rpm, tpm, slots in use, stopped, paused, reason, until, cause, probing, learned, provider cap, provider used} of each
+--            upstream, as for the model; cap: the number of slots, of an automatic one at present; until: when a pause with an end ends, in Redis's ms, 0 for
+--            none; cause: its reason; probing: 1 after failures, for the same cause, until a call succeeds; learned: 1 for an automatic cap; provider cap: number of slots of the provider,
+--            of all models together, 0 for no limit; provider used: how many of them are in use
+--   unknown  upstreams that are not in the limits, and for which operators have set some or a pause
 --   queues   {queue, weight, slots in use, number of waiters, wait} of each queue; wait: ms until a call that is submitted now, of a
 --            user without others, gets a slot, -1 when it is not known
 --   users    {path of a flow, number of waiters} of those with the most
@@ -24,17 +26,29 @@ local call, most = call_of(ARGV[1], KEYS[1], 1, 1, 0), tonumber(ARGV[4])
 if not (limits_of(ARGV[3]) and most and most >= 0) then return redis.error_reply('ERR read_room: unreadable argument') end
 call.reads = true
 local room = room_of(call, ARGV[2], ARGV[3])
-local upstreams = {}
+local upstreams, live = {}, '(' .. whole(call.now)
 for i, u in ipairs(room.upstreams) do
   local why = redis.call('HMGET', room.stem .. 'limits', 'paused:' .. u.name, 'reason:' .. u.name, 'cause:' .. u.name)
   upstreams[i] = {
-    u.name, u.whole_cap, u.rpm, u.tpm, used_of(room, u), stopped_for(call, u), why[1] == '1' and 1 or 0, why[2] or '',
+    u.name, u.whole_cap, u.rpm, u.tpm, used_of(room, u), u.paused and 0 or stopped_for(call, u), why[1] == '1' and 1 or 0, why[2] or '',
     whole(u.resumes > call.now and u.resumes or 0), why[3] or '', u.probing and 1 or 0, u.automatic and 1 or 0,
+    u.provider_cap, u.provider and redis.call('ZCOUNT', u.provider, live, '+inf') or 0,
   }
 end
+local settings, found, unknown = redis.call('HGETALL', room.stem .. 'limits'), {}, {}
+for _, u in ipairs(room.upstreams) do found[u.name] = true end
+for i = 1, #settings, 2 do
+  local field, name = string.match(settings[i], '^(%l+):(.+)$')
+  local set = field == 'cap' or field == 'rpm' or field == 'tpm' or field == 'paused' and settings[i + 1] == '1'
+  if set and not found[name] then
+    found[name] = true
+    table.insert(unknown, name)
+  end
+end
+table.sort(unknown)
 local waiters = waiters_of(room)
 local used, total, queues, users, counts = {}, 0, {}, {}, {}
-for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.holders, '(' .. whole(call.now), '+inf')) do
+for _, lease in ipairs(redis.call('ZRANGEBYSCORE', room.holders, live, '+inf')) do
   local queue = string.match(lease, '^[^/]+/([^/|]+)') or ''
   used[queue], total = (used[queue] or 0) + 1, total + 1
 end
@@ -62,6 +76,6 @@ for name, count in pairs(counts) do table.insert(users, { name, count }) end
 table.sort(users, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b[1] end)
 for i = #users, most + 1, -1 do table.remove(users, i) end
 return {
-  'OK', total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', waiters.waiting), stopped(room), room.paused and 1 or 0,
-  redis.call('HGET', room.stem .. 'limits', 'reason') or '', upstreams, queues, users,
+  'OK', total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', waiters.waiting), stopped(room) or 0, room.paused and 1 or 0,
+  redis.call('HGET', room.stem .. 'limits', 'reason') or '', upstreams, unknown, queues, users,
 }

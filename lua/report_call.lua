@@ -31,6 +31,7 @@
 
 -- include clock
 -- include operator
+-- include learned
 
 local limits, breaker = KEYS[1], KEYS[2]
 local outcome, requested, reason, name, task = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[10], ARGV[11]
@@ -73,7 +74,7 @@ local PATIENCE = 8
 local automatic = mine and mine.auto == true and not held[4] and not (held[5] and #upstreams == 1)
 local function learned()
   local v = redis.call('HMGET', limits, field('learned'), field('lowered'), field('good'), field('refused'))
-  return math.max(mine.min, math.min(tonumber(v[1] or mine.min), mine.cap)), tonumber(v[2] or '0'), tonumber(v[3] or '0'), tonumber(v[4] or nil)
+  return learned_cap(mine, v[1]), tonumber(v[2] or '0'), tonumber(v[3] or '0'), tonumber(v[4] or nil)
 end
 local function lower()
   local cap, lowered = learned()

@@ -51,13 +51,15 @@ func (l OperatorLimits) event(model, upstream string) berth.OperatorEvent {
 type Room struct {
 	InUse   int
 	Waiting int
-	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does. A pause by an operator has no end.
+	// Stopped is the time until the pace or a pause permits the next grant, 0 when it does, and for a pause by an operator, which has no end.
 	Stopped   time.Duration
 	Paused    bool // by an operator
 	Reason    string
 	Upstreams []UpstreamUse // in the order of the limits
-	Queues    []QueueUse    // by falling weight
-	Users     []UserWaiting // those with the most waiting leases
+	// Unknown are the upstreams that are not in the limits, such as renamed ones, and for which operators have set some or a pause.
+	Unknown []string
+	Queues  []QueueUse    // by falling weight
+	Users   []UserWaiting // those with the most waiting leases
 }
 
 // UpstreamUse is the state of an upstream.
@@ -72,6 +74,8 @@ type UpstreamUse struct {
 	Cause         string    // of that pause
 	Probing       bool      // one call at a time is granted after failures, for that cause, until one succeeds
 	Learned       bool      // Cap is automatic
+	// ProviderCap is the number of slots of the provider, of all models together, 0 for no limit, and ProviderInUse how many are in use.
+	ProviderCap, ProviderInUse int
 }
 
 // QueueUse is what the leases of a queue use, and the queue's share of the slots.
@@ -99,10 +103,11 @@ func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits
 			room.Upstreams = append(room.Upstreams, UpstreamUse{
 				Name: r.text(), Cap: int(r.number()), RPM: int(r.number()), TPM: int(r.number()), InUse: int(r.number()),
 				Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
-				Probing: r.number() == 1, Learned: r.number() == 1,
+				Probing: r.number() == 1, Learned: r.number() == 1, ProviderCap: int(r.number()), ProviderInUse: int(r.number()),
 			})
 		})
 	})
+	room.Unknown = r.texts()
 	r.list(func() {
 		r.list(func() {
 			room.Queues = append(room.Queues, QueueUse{

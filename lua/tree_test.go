@@ -105,6 +105,58 @@ func TestTree_TeamsOverloaded_SharesMatchWeights(t *testing.T) {
 	f.requireShares(map[*party]float64{big: 1, small: 4})
 }
 
+// G11: the figures of the issue: a team of 50 users with 1,000 calls, one of two users with 20, one with weight 3, and beside them a user who
+// invents an end user for each call and one who does not. Shares are within 5 % while all have waiting calls; then those that remain use what
+// the small team leaves, and a new team is served among the next.
+func TestTree_ThousandCallsAndTwenty_SharesIdleShareAndNewcomer(t *testing.T) {
+	t.Parallel()
+	s := newScripts(t)
+	require.NoError(t, s.SetLevel(t.Context(), lua.Level{Team: "heavy"}, 3, 0))
+	filler := &party{group: lua.Group{Team: "filler"}, users: 1, idle: true}
+	big, small := &party{group: lua.Group{Team: "big"}, users: 50}, &party{group: lua.Group{Team: "small"}, users: 2}
+	heavy := &party{group: lua.Group{Team: "heavy"}, users: 4}
+	inventor, honest := &party{group: lua.Group{App: "inventor"}, users: 1, ends: 1_000_000}, &party{group: lua.Group{App: "honest"}, users: 1}
+	const slots = 5
+	f := newForest(t, s, slots)
+	calls := map[*party]int{filler: slots, big: 1000, small: 20, heavy: 900, inventor: 400, honest: 400}
+	for _, c := range []*party{filler, big, small, heavy, inventor, honest} {
+		c.idle = true // no further calls
+		for range calls[c] {
+			f.arrive(c)
+		}
+	}
+	shares := func(weights map[*party]float64, grants int) {
+		t.Helper()
+		f.run(grants)
+		sum := 0.0
+		for _, w := range weights {
+			sum += w
+		}
+		for c, w := range weights {
+			want := float64(grants) * w / sum
+			require.InDelta(t, want, f.got[c], max(1, 0.05*want), "%+v of %d", *c, grants)
+			t.Logf("%s%s: %d of %d, its share is %.1f", c.group.Team, c.group.App, f.got[c], grants, want)
+		}
+	}
+	shares(map[*party]float64{big: 1, small: 1, heavy: 3, inventor: 1, honest: 1}, 18*7) // the small team has two calls left
+	for i := range 50 {
+		require.LessOrEqual(t, f.users["big-"+strconv.Itoa(i)], 1, "one round of its users has not ended")
+	}
+	f.run(14)
+	require.Equal(t, 2, f.got[small])
+	shares(map[*party]float64{big: 1, heavy: 3, inventor: 1, honest: 1}, 300)
+	require.Zero(t, f.got[small])
+
+	newcomer := &party{group: lua.Group{Team: "new"}, users: 1, idle: true}
+	f.arrive(newcomer)
+	waited := 0
+	for f.run(1); f.got[newcomer] == 0; f.run(1) {
+		waited++
+	}
+	require.LessOrEqual(t, waited, 1, "its call is the next but one at most, before more than 1,000 others")
+	require.Greater(t, f.waiting("m"), 1000)
+}
+
 // G11: a newcomer gets one of the next slots, on whatever level it is new.
 func TestTree_Newcomer_GetsNextSlot(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,8 @@ func TestDoctor_DevelopmentServerRuns_ItsServersAreChecked(t *testing.T) { // FP
 	}
 	c := parse()
 	found := c.development()
-	require.Equal(t, []doctor.Finding{{Level: doctor.OK, Subject: "settings", Text: "those of the development server in " + c.DataDir}}, found)
+	require.Equal(t, doctor.OK, found.Level)
+	require.Contains(t, found.Text, "those of the development server in "+c.DataDir+", and all others those of this command, such as keys of providers")
 	require.Equal(t, "127.0.0.1:6380", string(c.Redis.Addr))
 	require.Equal(t, "127.0.0.1:7234", c.Temporal.Addr)
 	require.Equal(t, "sqlite:/x/berth.db", string(c.Database.URL))
@@ -95,8 +96,11 @@ func TestDoctor_DevelopmentServerRuns_ItsServersAreChecked(t *testing.T) { // FP
 			[]any{exported.Redis.Addr, exported.Temporal.Addr, exported.Database.URL, exported.Identity.Secret()}, set)
 	}
 	for _, set := range []string{"--redis-addr=redis:6379", "--temporal-addr=temporal:7233", "--database=postgres://h/d"} {
-		require.Empty(t, parse(set).development(), "servers that are set are checked")
+		require.Contains(t, parse(set).development().Text, "those of this command are checked", "servers that are set are checked")
 	}
+	mixed := parse("--routing-file=/y/models.yaml").development()
+	require.Equal(t, doctor.Warning, mixed.Level)
+	require.Contains(t, mixed.Text, "and BERTH_ROUTING_FILE, of which the server has another value")
 	stop()
-	require.Empty(t, parse().development())
+	require.Contains(t, parse().development().Text, "those of this command are checked")
 }

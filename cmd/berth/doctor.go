@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"berth/internal/devserver"
@@ -28,8 +30,7 @@ func (c *doctorCommand) Validate() error { return nil }
 // Run prints the findings, and returns an error if berth would not work.
 func (c *doctorCommand) Run(ctx context.Context) error {
 	redisconn.LogTo(slog.New(slog.DiscardHandler)) // the findings state what matters
-	findings := c.development()
-	findings = append(findings, doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)...)
+	findings := append([]doctor.Finding{c.development()}, doctor.Run(ctx, c.Config, workflows.SearchAttributes(), time.Now)...)
 	if c.Call {
 		findings = append(findings, doctor.Calls(ctx, c.Config, time.Now)...)
 	}
@@ -53,20 +54,30 @@ func (c *doctorCommand) Run(ctx context.Context) error {
 	return nil
 }
 
-// development sets the addresses, the files and the secret of the development server that runs in DataDir, unless another server is set. It returns a
-// finding then.
-func (c *doctorCommand) development() []doctor.Finding {
+// development sets the addresses, the files and the secret of the development server that runs in DataDir, unless another server is set. The
+// finding states whose settings are checked.
+func (c *doctorCommand) development() doctor.Finding {
+	found := doctor.Finding{Level: doctor.OK, Subject: "settings", Text: "those of this command are checked; processes that run have their own"}
 	ready, err := devserver.Running(c.DataDir)
 	if err != nil {
-		return nil
+		return found
 	}
 	// The server prints its address of Temporal for other commands: set to that, it is the same server.
 	own := (c.Redis.IsDefault() || string(c.Redis.Addr) == ready.RedisAddr) &&
 		(c.Temporal.IsDefault() || c.Temporal.Addr == ready.TemporalAddr) &&
 		(c.Database.IsDefault() || c.Database.URLFile == "" && string(c.Database.URL) == ready.Database)
 	if !own {
-		return nil
+		return found
 	}
+	var mixed []string // of this command, where the server has others
+	for name, of := range map[string][2]string{
+		"BERTH_ROUTING_FILE": {c.Model.RoutingFile, ready.RoutingFile}, "BERTH_TEMPLATES_DIR": {c.Model.TemplatesDir, ready.TemplatesDir},
+	} {
+		if of[0] != "" && of[0] != of[1] {
+			mixed = append(mixed, name)
+		}
+	}
+	slices.Sort(mixed)
 	c.Redis.Addr = cmp.Or(secret.Address(ready.RedisAddr), c.Redis.Addr)
 	c.Temporal.Addr = cmp.Or(ready.TemporalAddr, c.Temporal.Addr)
 	c.Database.URL = cmp.Or(secret.Address(ready.Database), c.Database.URL)
@@ -76,9 +87,14 @@ func (c *doctorCommand) development() []doctor.Finding {
 	if ready.ModelAddr != "" {
 		c.Model.LocalURL = cmp.Or(c.Model.LocalURL, secret.Address("http://"+ready.ModelAddr+"/v1"))
 	}
-	found := doctor.Finding{Level: doctor.OK, Subject: "settings", Text: "those of the development server in " + c.DataDir}
+	found.Text = "addresses, files and secret are those of the development server in " + c.DataDir + ", and all others those of this command, such as keys of providers"
+	if len(mixed) > 0 {
+		found.Level = doctor.Warning
+		found.Text += " and " + strings.Join(mixed, ", ") + ", of which the server has another value"
+		found.Advice = "unset " + strings.Join(mixed, ", ") + " to check what the server uses"
+	}
 	if err := c.ReadSecretFile(devserver.SecretFile(c.DataDir)); err != nil {
 		found = doctor.Finding{Level: doctor.Error, Subject: "settings", Text: err.Error()}
 	}
-	return []doctor.Finding{found}
+	return found
 }

@@ -277,7 +277,10 @@ func wait(e berth.Event) string {
 	if e.EtaSeconds != nil {
 		text += fmt.Sprintf(", about %s", time.Duration(*e.EtaSeconds)*time.Second)
 	}
-	if e.Paused {
+	switch {
+	case e.Paused && len(e.Upstreams) > 0:
+		text += ", paused: " + strings.Join(e.Upstreams, ", ")
+	case e.Paused:
 		text += ", the model is paused"
 	}
 	return text

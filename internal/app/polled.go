@@ -107,26 +107,30 @@ const watchEvery = time.Minute
 
 // watch logs the models that accepted tasks need and no process polls, until ctx ends.
 func (p *polled) watch(ctx context.Context) {
-	missing := map[string]bool{}
-	for pause.For(ctx, watchEvery) {
-		open := p.base.routing.Current().Open()
-		queues := make([]string, len(open))
-		for i, model := range open {
-			queues[i] = berth.ModelTaskQueue(model)
+	for unpolled := map[string]bool{}; pause.For(ctx, watchEvery); {
+		p.warnUnpolled(ctx, unpolled)
+	}
+}
+
+// warnUnpolled logs the models that no process polls, unless they are known, and records them.
+func (p *polled) warnUnpolled(ctx context.Context, known map[string]bool) {
+	open := p.base.routing.Current().Open()
+	queues := make([]string, len(open))
+	for i, model := range open {
+		queues[i] = berth.ModelTaskQueue(model)
+	}
+	checking, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	found, err := p.base.scripts.CheckPollers(checking, queues)
+	if err != nil {
+		return // the probe warns
+	}
+	for i, model := range open {
+		unpolled := slices.Contains(found, queues[i])
+		if unpolled && !known[model] {
+			p.log.WarnContext(ctx, "accepted tasks need a model that no worker polls; they wait until their deadline", "model", model,
+				"advice", "berth model list says why; start a worker that can call the model, or cancel the tasks")
 		}
-		checking, cancel := context.WithTimeout(ctx, redisTimeout)
-		unpolled, err := p.base.scripts.CheckPollers(checking, queues)
-		cancel()
-		if err != nil {
-			continue // the probe warns
-		}
-		for i, model := range open {
-			stranded := slices.Contains(unpolled, queues[i])
-			if stranded && !missing[model] {
-				p.log.WarnContext(ctx, "accepted tasks need a model that no worker polls; they wait until their deadline", "model", model,
-					"advice", "berth model list says why; start a worker that can call the model, or cancel the tasks")
-			}
-			missing[model] = stranded
-		}
+		known[model] = unpolled
 	}
 }

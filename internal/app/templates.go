@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,7 +21,7 @@ import (
 type templates struct {
 	*catalog.Catalog
 	directory *catalog.Directory
-	warned    map[string]bool
+	warned    map[string]bool // by warn, and still so
 }
 
 // openTemplates offers the templates of the binary and of a directory to all processes, and reads those of all. It waits for a database that
@@ -60,8 +61,11 @@ func (t *templates) run(ctx context.Context, changed func()) error {
 	return g.Wait()
 }
 
+// maxNamed is how many problems a line names.
+const maxNamed = 10
+
 // warn logs once what the routing file lacks for the templates of new tasks: a line for those of the program, which many installations do not
-// use, and one for the others. It is for one goroutine.
+// use, and one for the others, such as after a model that they name was removed. It is for one goroutine.
 func (t *templates) warn(ctx context.Context, c *llm.Catalog, logger *slog.Logger) {
 	list := t.List()
 	var builtin, own []string
@@ -74,22 +78,23 @@ func (t *templates) warn(ctx context.Context, c *llm.Catalog, logger *slog.Logge
 		}
 	}
 	const advice = "berth routing print --server, with the BERTH_ROUTING_FILE of this process, prints the model of each step; berth template list --server those that have none"
-	if n := t.unwarned(builtin); n > 0 {
-		logger.InfoContext(ctx, "routing file without the models of templates of the program", "steps", n, "first", builtin[0], "advice", advice)
+	known := t.warned
+	t.warned = map[string]bool{}
+	if fresh := t.unwarned(builtin, known); len(fresh) > 0 {
+		logger.InfoContext(ctx, "routing file without the models of templates of the program", "steps", len(builtin), "first", fresh[0], "advice", advice)
 	}
 	own = append(c.UnusedRoutes(list), own...)
-	if n := t.unwarned(own); n > 0 {
-		logger.WarnContext(ctx, "routing incomplete", "problems", n, "first", own[0], "advice", advice)
+	if fresh := t.unwarned(own, known); len(fresh) > 0 {
+		logger.WarnContext(ctx, "routing incomplete", "problems", len(own), "new", strings.Join(fresh[:min(len(fresh), maxNamed)], "; "), "advice", advice)
 	}
 }
 
-// unwarned returns how many problems there are if one of them is new, else 0.
-func (t *templates) unwarned(problems []string) int {
-	added := 0
+// unwarned records problems, and returns those that are not known.
+func (t *templates) unwarned(problems []string, known map[string]bool) (fresh []string) {
 	for _, text := range problems {
-		if !t.warned[text] {
-			t.warned[text], added = true, len(problems)
+		if t.warned[text] = true; !known[text] {
+			fresh = append(fresh, text)
 		}
 	}
-	return added
+	return fresh
 }

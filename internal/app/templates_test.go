@@ -57,4 +57,17 @@ func TestWarn_RoutingOfOwnModels_OneLineForEachKind(t *testing.T) {
 	require.Contains(t, second, "level=WARN msg=\"routing incomplete\" problems=3")
 	require.Contains(t, second, "template own0: step answer uses m")
 	require.Empty(t, warn(), "once")
+
+	fewer := models
+	require.NoError(t, os.WriteFile(routing, []byte("providers: {p: {baseURL: 'http://127.0.0.1:1'}}\nmodels: {m: {provider: p}, gpt-9: {provider: p}}\n"+
+		"routes: {default: {paid: m, free: m}, vision: {paid: m, free: m}}\n"), 0o600))
+	models, err = llm.LoadCatalog(routing)
+	require.NoError(t, err)
+	require.Empty(t, warn(), "the model was added")
+	models = fewer
+	removed := warn()
+	for i := range 3 {
+		require.Contains(t, removed, fmt.Sprintf("template own%d: step answer uses m", i), "each template by name, and the model that was removed")
+	}
+	require.Contains(t, removed, "gpt-9")
 }

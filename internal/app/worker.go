@@ -125,13 +125,12 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { return b.watchRedis(serviceCtx) })
 	workerCtx, stopWorkers := context.WithCancel(ctx)
 	defer stopWorkers()
-	polled := newPolled(b, logger)
+	polled, check := newPolled(b, logger), newRoutingCheck(b, logger)
 	options := workers.Options{
 		Queues: cfg.Worker.Queues, Models: polled.models, Changed: polled.changed, Polled: polled.set, Drain: cfg.Worker.Drain,
 		Gate: gate, Logger: logger, Deployment: cfg.Rollout.Deployment, BuildID: cfg.Rollout.BuildID,
 	}
 	tasks.Breaker.Begin(b.routing.Current().Models())
-	b.templates.warn(ctx, b.routing.Current().Catalog, logger)
 	services.Go(func() error { options.Gate.Run(serviceCtx); return nil })
 	services.Go(func() error { return slots.Run(serviceCtx) })
 	services.Go(func() error { return room.Run(serviceCtx) })
@@ -140,12 +139,11 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { polled.mark(workerCtx); return nil })
 	services.Go(func() error { polled.watch(workerCtx); return nil })
 	services.Go(func() error {
-		b.routing.Run(serviceCtx, func() { tasks.Breaker.Begin(b.routing.Current().Models()); polled.change() })
+		b.routing.Run(serviceCtx, func() { tasks.Breaker.Begin(b.routing.Current().Models()); polled.change(); check.request() })
 		return nil
 	})
-	services.Go(func() error {
-		return b.templates.run(serviceCtx, func() { polled.change(); b.templates.warn(serviceCtx, b.routing.Current().Catalog, logger) })
-	})
+	services.Go(func() error { return b.templates.run(serviceCtx, func() { polled.change(); check.request() }) })
+	services.Go(func() error { check.run(serviceCtx); return nil })
 	services.Go(func() error { return sweeper.Run(serviceCtx) })
 	services.Go(func() error { probe.Watch(ctx, b.reported()); return nil })
 	if len(cfg.Worker.Queues) == 0 || slices.Contains(cfg.Worker.Queues, workflows.TaskQueueLinks) {

@@ -61,9 +61,7 @@ func (d *doctor) checks(searchAttributes []string) []check {
 	if catalog := d.settings(); catalog != nil {
 		checks = append(checks, check{"routing", d.routing})
 		checks = append(checks, check{"templates", func(ctx context.Context) { d.templates(ctx, catalog) }})
-		for _, at := range catalog.Servers() {
-			checks = append(checks, check{"providers", func(ctx context.Context) { d.provider(ctx, catalog, at) }})
-		}
+		checks = append(checks, check{"providers", func(ctx context.Context) { d.providers(ctx, catalog) }})
 	}
 	return checks
 }

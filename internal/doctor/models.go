@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"berth/internal/config"
@@ -41,27 +43,55 @@ func (d *doctor) models(catalog *llm.Catalog) {
 	}
 }
 
-// provider tries the address and the key of a provider, which costs nothing.
-func (d *doctor) provider(ctx context.Context, catalog *llm.Catalog, at llm.Server) {
+// providers tries the address and the key of each provider, all concurrently, which costs nothing. A fault is an error only if a model has no
+// upstream whose provider accepts its calls.
+func (d *doctor) providers(ctx context.Context, catalog *llm.Catalog) {
 	const subject = "providers"
 	client := llm.NewHTTPClient()
 	defer client.CloseIdleConnections()
-	c := llm.NewClient(llm.Fixed(catalog), client, slog.New(slog.DiscardHandler)).Check(ctx, at)
-	for _, f := range c.Faults {
-		level := Warning
-		if f.Certain {
-			level = Error
-		}
-		d.add(level, subject, f.Advice, "%s: %s", at.Provider, f.Said)
+	models := llm.NewClient(llm.Fixed(catalog), client, slog.New(slog.DiscardHandler))
+	servers := catalog.Servers()
+	checks := make([]llm.Check, len(servers))
+	var checking sync.WaitGroup
+	for i, at := range servers {
+		checking.Go(func() { checks[i] = models.Check(ctx, at) })
 	}
-	if len(c.Accepted) > 0 {
-		ids := "which it lists"
-		if !c.Listed {
-			ids = "which it does not list"
+	checking.Wait()
+	working := map[string]bool{}
+	for _, c := range checks {
+		for _, m := range c.Models {
+			working[m] = true
 		}
-		d.add(OK, subject, "", "%s: %s accepts %s; models, %s: %s; not checked, because calls cost: credit, limits, answers (--call makes one of each)",
-			at.Provider, c.BaseURL, cmp.Or(c.KeySetting, "calls without a key"), ids, strings.Join(c.Accepted, ", "))
 	}
+	for _, c := range checks {
+		for _, f := range c.Faults {
+			d.add(levelOf(f.Certain, f.Models, working), subject, f.Advice, "%s: %s%s", c.Provider, f.Said, othersOf(f.Certain, f.Models, working))
+		}
+		if len(c.Accepted) > 0 {
+			ids := "which it lists"
+			if !c.Listed {
+				ids = "which it does not list"
+			}
+			d.add(OK, subject, "", "%s: %s accepts %s; models, %s: %s; not checked, because calls cost: credit, limits, answers (--call makes one of each)",
+				c.Provider, c.BaseURL, cmp.Or(c.KeySetting, "calls without a key"), ids, strings.Join(c.Accepted, ", "))
+		}
+	}
+}
+
+// levelOf returns the level of a fault, which is certain or may pass, of models: an error if one of them has no upstream that works.
+func levelOf(certain bool, models []string, working map[string]bool) Level {
+	if certain && slices.ContainsFunc(models, func(m string) bool { return !working[m] }) {
+		return Error
+	}
+	return Warning
+}
+
+// othersOf adds to a certain fault that it is none of the models.
+func othersOf(certain bool, models []string, working map[string]bool) string {
+	if certain && levelOf(certain, models, working) == Warning {
+		return "; other upstreams serve " + strings.Join(models, ", ")
+	}
+	return ""
 }
 
 // Calls makes a call of each upstream of the models, whose answer has one token. Where the settings are invalid, it makes none: Run states why.
@@ -74,16 +104,19 @@ func Calls(ctx context.Context, cfg config.Config, now func() time.Time) []Findi
 	d := newDoctor(cfg, now)
 	client := llm.NewHTTPClient()
 	defer client.CloseIdleConnections()
-	llm.NewClient(llm.Fixed(catalog), client, slog.New(slog.DiscardHandler)).CheckCalls(ctx, func(c llm.CallCheck) {
-		switch {
-		case ctx.Err() != nil: // interrupted
-		case c.Cause == "":
+	calls := llm.NewClient(llm.Fixed(catalog), client, slog.New(slog.DiscardHandler)).CheckCalls(ctx, checkTimeout)
+	working := map[string]bool{}
+	for _, c := range calls {
+		working[c.Model] = working[c.Model] || c.Cause == ""
+	}
+	for _, c := range calls {
+		if c.Cause == "" {
 			d.add(OK, subject, "", "%s: %s answered after %s", c.Upstream, c.Provider, c.Took.Round(time.Millisecond))
-		case c.Fault.Certain:
-			d.add(Error, subject, c.Fault.Advice, "%s: %s: %s (%s)", c.Upstream, c.Provider, c.Fault.Said, c.Cause)
-		default:
-			d.add(Warning, subject, c.Fault.Advice, "%s: %s: %s (%s)", c.Upstream, c.Provider, c.Fault.Said, c.Cause)
+			continue
 		}
-	})
+		of := []string{c.Model}
+		d.add(levelOf(c.Fault.Certain, of, working), subject, c.Fault.Advice, "%s: %s: %s (%s)%s", c.Upstream, c.Provider, c.Fault.Said, c.Cause,
+			othersOf(c.Fault.Certain, of, working))
+	}
 	return d.findings
 }

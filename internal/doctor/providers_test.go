@@ -224,19 +224,56 @@ func TestCalls_Upstreams_OutcomeOfEachNamed(t *testing.T) { // G12
 		fmt.Fprintf(&upstreams, "      - {provider: %s, id: one-id}\n", name)
 	}
 	file := filepath.Join(t.TempDir(), "routing.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("providers:\n"+list.String()+"models:\n  one:\n    upstreams:\n"+upstreams.String()), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("providers:\n"+list.String()+"models:\n  one:\n    upstreams:\n"+upstreams.String()+
+		"  two: {upstreams: [{provider: unpaid}, {provider: busy}]}\n"), 0o600))
 	c := settings(t, "--routing-file="+file, "--provider-keys=ACME_API_KEY="+providerKey)
 	got := map[string]string{}
 	for _, f := range doctor.Calls(t.Context(), c, time.Now) {
 		require.NotContains(t, f.Text+f.Advice, providerKey)
 		_, rest, _ := strings.Cut(f.Text, ": ")
 		name, _, _ := strings.Cut(strings.ReplaceAll(rest, ":", ""), " ")
-		got[name] = string(f.Level) + " " + regexp.MustCompile(`answered|\(\w+\)$`).FindString(f.Text)
+		if strings.HasPrefix(f.Text, "two") {
+			name += " of two"
+		}
+		got[name] = string(f.Level) + " " + regexp.MustCompile(`answered|\(\w+\)(; other upstreams serve one)?$`).FindString(f.Text)
 	}
 	require.Equal(t, map[string]string{
-		"fine": "ok answered", "thinks": "ok answered", "unpaid": "error (no_credit)", "busy": "warning (overload)",
-		"keyless": "error (invalid_key)", "other": "error (not_found)",
+		"fine": "ok answered", "thinks": "ok answered", "unpaid": "warning (no_credit); other upstreams serve one", "busy": "warning (overload)",
+		"keyless": "warning (invalid_key); other upstreams serve one", "other": "warning (not_found); other upstreams serve one",
+		"unpaid of two": "error (no_credit)", "busy of two": "warning (overload)",
 	}, got)
+}
+
+// A provider that refuses all calls is a warning while the models have others, and providers are tried concurrently.
+func TestRun_OneOfSeveralProvidersFails_Warning(t *testing.T) { // G12
+	t.Parallel()
+	const hanging = 4
+	fine := provide(t, answer{200, `{"data":[{"id":"one"}]}`}, answer{400, `{"error":{"message":"messages is required"}}`})
+	fine.Start()
+	t.Cleanup(fine.Close)
+	providers := fmt.Sprintf("  fine: {baseURL: %q}\n  refused: {baseURL: 'http://127.0.0.1:1/v1'}\n", fine.URL+"/v1")
+	for i := range hanging {
+		s := testprovider.Start(t)
+		s.Fail(testprovider.Hang(""))
+		providers += fmt.Sprintf("  hanging%d: {baseURL: %q}\n", i, s.URL)
+	}
+	file := filepath.Join(t.TempDir(), "routing.yaml")
+	write := func(upstreams string) []string {
+		text := "providers:\n" + providers + "models:\n  one: {upstreams: [" + upstreams + "]}\n"
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return []string{"--routing-file=" + file, "--redis-addr=127.0.0.1:1"}
+	}
+	found := run(t, "providers", time.Now, write("{provider: fine}, {provider: refused}")...)
+	require.False(t, doctor.Failed(found), "%+v", found)
+	has(t, found, doctor.Warning, "refused: dial tcp 127.0.0.1:1: connect: connection refused; other upstreams serve one", "correct baseURL of providers.refused")
+	has(t, found, doctor.OK, "fine: ", "")
+	has(t, run(t, "providers", time.Now, write("{provider: refused}")...), doctor.Error, "refused: dial tcp", "correct baseURL")
+
+	began := time.Now()
+	found = run(t, "providers", time.Now, write("{provider: hanging0}, {provider: hanging1}, {provider: hanging2}, {provider: hanging3}")...)
+	require.Less(t, time.Since(began), 3*10*time.Second, "each of them takes up to 10 s")
+	require.Len(t, found, hanging)
+	has(t, found, doctor.Warning, "hanging3: ", "run berth doctor again later")
 }
 
 // A model that lacks the keys of some upstreams is served by the others, and the doctor names those.

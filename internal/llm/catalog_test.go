@@ -163,7 +163,6 @@ func TestModels_BuiltInFile_DefaultsAndPrices(t *testing.T) {
 		require.Positive(t, u.Timeouts.Idle)
 	}
 	require.Equal(t, []string{"deepseek-chat", "deepseek-reasoner", "glm-4.1v-thinking-flash", "glm-4.5-flash"}, got)
-	require.Equal(t, DefaultCap, c.Cap("unknown"))
 
 	free, _ := c.Model("glm-4.5-flash")
 	require.Zero(t, free.Upstreams[0].CostMicros(berth.Usage{InputTokens: 1e6, OutputTokens: 1e6}))

@@ -27,6 +27,8 @@ type Check struct {
 	Accepted []string
 	Listed   bool
 	Faults   []CheckFault
+	// Models are those of which it accepts the calls.
+	Models []string
 }
 
 // CheckFault is what is wrong with a provider.
@@ -35,6 +37,8 @@ type CheckFault struct {
 	Certain bool
 	// Said is the provider's own reason, or that of the connection. Advice states what to change.
 	Said, Advice string
+	// Models are those whose calls it concerns.
+	Models []string
 }
 
 const (
@@ -96,6 +100,16 @@ func (c *Catalog) servers() (all []usedServer) {
 	return all
 }
 
+// modelsOf returns the names of the models of upstreams, each once.
+func modelsOf(upstreams []served) (names []string) {
+	for _, u := range upstreams {
+		if !slices.Contains(names, u.model) {
+			names = append(names, u.model)
+		}
+	}
+	return names
+}
+
 // Servers returns the servers that calls are sent to, sorted.
 func (c *Catalog) Servers() (all []Server) {
 	for _, s := range c.servers() {
@@ -128,37 +142,42 @@ func (c *Client) Check(ctx context.Context, at Server) Check {
 	for _, u := range upstreams {
 		listed := knows(listed, u.modelID) == 1
 		if listed && len(out.Accepted) > 0 {
-			out.Accepted = append(out.Accepted, u.shown())
+			out.accept(u)
 			continue
 		}
 		failed := c.try(ctx, u.endpoint)
 		switch v := verdictOf(failed); {
 		case v == accepts && (listed || !out.Listed):
-			out.Accepted = append(out.Accepted, u.shown())
+			out.accept(u)
 		case v == accepts:
 			out.Faults = append(out.Faults, CheckFault{
-				false, fmt.Sprintf("no %q%s", u.modelID, has), "correct " + idSetting(u) + ", unless the provider serves models that it does not list",
+				Said: fmt.Sprintf("no %q%s", u.modelID, has), Advice: "correct " + idSetting(u) + ", unless the provider serves models that it does not list",
 			})
 		case v == unknown:
-			out.Faults = append(out.Faults, CheckFault{false, failed.words(), "not checked: run berth doctor again later"})
+			out.Faults = append(out.Faults, CheckFault{Said: failed.words(), Advice: "not checked: run berth doctor again later"})
 			return out
 		case failed.Cause != CauseModel:
-			out.Faults = append(out.Faults, CheckFault{true, failed.words(), advise(u, failed)})
+			out.Faults = append(out.Faults, CheckFault{true, failed.words(), advise(u, failed), modelsOf(upstreams)})
 			return out
 		case out.Listed:
-			out.Faults = append(out.Faults, CheckFault{true, failed.words() + has, "correct " + idSetting(u)})
+			out.Faults = append(out.Faults, CheckFault{true, failed.words() + has, "correct " + idSetting(u), []string{u.model}})
 		default:
-			lost = append(lost, CheckFault{true, failed.words(), "correct " + idSetting(u)})
+			lost = append(lost, CheckFault{true, failed.words(), "correct " + idSetting(u), []string{u.model}})
 		}
 	}
 	switch {
 	case len(lost) > 0 && len(out.Accepted) == 0:
-		lost = []CheckFault{{true, lost[0].Said, "correct " + addressOf(upstreams[0]) + ", or " + strings.TrimPrefix(lost[0].Advice, "correct ")}}
+		lost = []CheckFault{{true, lost[0].Said, "correct " + addressOf(upstreams[0]) + ", or " + strings.TrimPrefix(lost[0].Advice, "correct "), modelsOf(upstreams)}}
 	case listErr != nil && (listErr.Cause == CauseKey || listErr.Cause == CausePermission):
-		lost = append(lost, CheckFault{false, "its list of models is refused: " + listErr.words(), advise(upstreams[0], listErr)})
+		lost = append(lost, CheckFault{Said: "its list of models is refused: " + listErr.words(), Advice: advise(upstreams[0], listErr)})
 	}
 	out.Faults = append(out.Faults, lost...)
 	return out
+}
+
+// accept records that the calls of an upstream are accepted.
+func (c *Check) accept(u served) {
+	c.Accepted, c.Models = append(c.Accepted, u.shown()), append(c.Models, u.model)
 }
 
 // knows returns 1 if a list has a model, 0 otherwise. Lists have names with a prefix or a tag that calls need not have.

@@ -131,14 +131,6 @@ func (c *Catalog) Limits(model string, userSlots int) lua.ModelLimits {
 	return l
 }
 
-// Cap returns the maximum number of concurrent calls of a model, DefaultCap for an unknown model.
-func (c *Catalog) Cap(model string) int {
-	if m, ok := c.Model(model); ok {
-		return m.Cap
-	}
-	return DefaultCap
-}
-
 // Served returns an error with CodeProviderKey that names the missing setting when this process cannot call any upstream of the model.
 func (c *Catalog) Served(model string) error {
 	_, _, err := c.endpoint(model, "")

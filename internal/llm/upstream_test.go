@@ -2,6 +2,7 @@ package llm
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -238,6 +239,29 @@ func TestStream_Upstream_RequestIsItsOwn(t *testing.T) {
 }
 
 // A small context has room for texts, too: at most a half of it is kept for the instructions.
+func TestCheckCalls_ProvidersHang_BoundedAndConcurrent(t *testing.T) { // G12
+	t.Parallel()
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that its client left
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hangs.Close)
+	content, err := ParseContent("routing.yaml", "providers: {p: {baseURL: "+hangs.URL+"}}\nmodels:\n  one: {provider: p}\n  two: {provider: p, upstreams: [{name: a}, {name: b}]}\n")
+	require.NoError(t, err)
+	c, err := NewCatalog(content.Config, Settings{})
+	require.NoError(t, err)
+	const within = 500 * time.Millisecond
+	began := time.Now()
+	all := NewClient(Fixed(c), hangs.Client(), slog.New(slog.DiscardHandler)).CheckCalls(t.Context(), within)
+	require.Less(t, time.Since(began), 3*within)
+	require.Len(t, all, 3)
+	for _, check := range all {
+		require.Equal(t, CauseTimeout, check.Cause)
+		require.False(t, check.Fault.Certain)
+		require.Equal(t, "no answer within 500ms", check.Fault.Said)
+	}
+}
+
 func TestCheckContext_SmallContext_ShortTextFits(t *testing.T) {
 	t.Parallel()
 	c := ownCatalog(t, "  m: {provider: acme, contextTokens: 4000, maxOutputTokens: 500}\nroutes: {default: {paid: m, free: m}, resume_summary: {paid: m, free: m}}", Settings{})

@@ -18,7 +18,9 @@ func Write(every time.Duration, chunks ...string) http.HandlerFunc {
 			chunk(w, text, nil)
 		}
 		chunk(w, "", "stop")
-		send(w, `{"choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":10}}`)
+		c := callOf(r)
+		send(w, fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":%d}}}`, c.prompt, c.cached))
+		c.end()
 		send(w, "[DONE]")
 	}
 }

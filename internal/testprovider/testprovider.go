@@ -4,9 +4,11 @@ package testprovider
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +27,7 @@ type Server struct {
 	peak       atomic.Int64
 	answer     atomic.Pointer[http.HandlerFunc]
 	fault      atomic.Pointer[http.HandlerFunc]
+	cache      cache
 }
 
 // Start starts a provider without a limit, which answers each call with Text.
@@ -71,7 +74,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	s.Calls.Add(1)
 	n := s.inFlight.Add(1)
-	defer s.inFlight.Add(-1)
+	c := &call{end: sync.OnceFunc(func() { s.inFlight.Add(-1) }), prompt: 1000}
+	defer c.end()
 	for peak := s.peak.Load(); n > peak && !s.peak.CompareAndSwap(peak, n); peak = s.peak.Load() {
 	}
 	if fault := s.fault.Load(); fault != nil {
@@ -83,5 +87,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Limited(time.Duration(s.retryAfter.Load())*time.Second)(w, r)
 		return
 	}
-	(*s.answer.Load())(w, r)
+	s.cache.read(c, body)
+	(*s.answer.Load())(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+}
+
+// call is what an answer needs of its call.
+type call struct {
+	// end ends the call. An answer does that before its last part is sent, after which its caller may make the next call.
+	end            func()
+	prompt, cached int // tokens
+}
+
+type callKey struct{}
+
+// callOf returns the call of a request, which has none when the test has no Server.
+func callOf(r *http.Request) *call {
+	if c, ok := r.Context().Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{end: func() {}, prompt: 1000}
 }

@@ -28,11 +28,11 @@ local function newcomer_position(room, flow)
   return with_others(before, others_of(room, node, tag))
 end
 
--- wait_at returns how many ms a call waits for a slot before which so many are served; -1 when it is not known.
-local function wait_at(room, position)
-  local gap = gap_of(room)
-  if gap < 0 or room.paused then return -1 end
-  return math.ceil((position + 1) * gap + stopped(room))
+-- wait_at returns how many ms a call waits for a slot of some upstreams, by default all, before which so many are served; -1 when it is not known.
+local function wait_at(room, position, upstreams)
+  local gap, left = gap_of(room), stopped(room, upstreams)
+  if gap < 0 or not left then return -1 end
+  return math.ceil((position + 1) * gap + left)
 end
 
 -- call_waiting returns the lease with which the call of a waiter waits in the room; nil when it does not.
@@ -58,12 +58,13 @@ local function coming(room)
 end
 
 -- waiting_position returns how many calls are estimated to be served before that of a waiter that waits: in its workflow, on the way to
--- the room or there; nil for a waiter that does not wait.
+-- the room or there; nil for a waiter that does not wait. In the room its needs are known, too: the second result are the upstreams that may
+-- make the call.
 local function waiting_position(room, waiter)
   local waiters = waiters_of(room)
   if redis.call('ZSCORE', waiters.waiting, waiter) then return waiter_position(room, waiter) end
   local lease = call_waiting(room, waiter)
-  if lease then return (position_of(room, lease)) end
+  if lease then return (position_of(room, lease)), usable_for(room, lease) end
   local rank = redis.call('ZRANK', waiters.signalled, waiter)
   if not rank then
     rank = redis.call('ZRANK', waiters.promoted, waiter)
@@ -80,11 +81,19 @@ local function estimate(room, path)
     position = all_ahead(waiters) + newcomer_position(waiters, node_at(waiters, path))
   else
     local before = behind(room, coming(room))
-    if redis.call('ZCARD', room.waiting) == 0 and before < 0 and not room.paused then return 0, stopped(room) end
+    local left = stopped(room)
+    if redis.call('ZCARD', room.waiting) == 0 and before < 0 and left then return 0, left end
     position = math.max(0, before) + newcomer_position(room, node_at(room, path))
   end
   return position, wait_at(room, position)
 end
 
--- out_of_service reports whether a room grants no slot until its model is resumed.
-local function out_of_service(room) return not works(room) end
+-- wait_of returns what readers of a waiting call get: how long it waits, 1 where none of the upstreams that may make it works, and the names of
+-- these, where they are not all.
+local function wait_of(room, position, upstreams)
+  local names = {}
+  if upstreams and #upstreams < #room.upstreams then
+    for i, u in ipairs(upstreams) do names[i] = u.name end
+  end
+  return wait_at(room, position, upstreams), works(room, upstreams) and 0 or 1, table.concat(names, ',')
+end

@@ -1,7 +1,7 @@
 -- The upstreams of a model; see include room. Each has its own slots, pace, pauses and, with an automatic cap, a learned one.
 
 local limits_of, limits_in_use, upstreams_of, cap_of, upstream_named, used_of, stopped_for
-local charge_pace, opens_in, is_open, choose, stopped, free_slots, works
+local charge_pace, opens_in, is_open, usable_for, choose, stopped, free_slots, works
 do -- a function has at most 200 local variables
   -- RAMP_STEP is in how many ms the slots of an upstream double after a pause, from one: its waiting calls do not all begin together.
   local RAMP_STEP = 250
@@ -35,8 +35,7 @@ do -- a function has at most 200 local variables
     return l
   end
 
-  -- learned_cap returns the automatic cap of an upstream.
-  local function learned_cap(u, learned) return math.max(u.min, math.min(tonumber(learned) or u.min, u.cap)) end
+-- include learned
 
   -- The fields of the limits of one upstream, each followed by a colon and its name.
   local FIELDS = { 'cap', 'rpm', 'tpm', 'paused', 'until', 'probe', 'learned', 'ramp' }
@@ -228,13 +227,17 @@ do -- a function has at most 200 local variables
     return best
   end
 
-  -- stopped returns for how many milliseconds a room is paused, or each of its upstreams is paused or over its pace.
-  function stopped(room)
+  -- usable_for returns the upstreams that may make the call of a lease.
+  function usable_for(room, lease) return usable_by(room, needs_of(lease)) end
+
+  -- stopped returns for how many milliseconds each of some upstreams, by default all, is paused or over its pace; nil where operators have paused
+  -- them, or the room.
+  function stopped(room, upstreams)
     local least
-    for _, u in ipairs(room.upstreams) do
+    for _, u in ipairs(upstreams or room.upstreams) do
       if not u.paused then least = math.min(least or math.huge, stopped_for(room.call, u)) end
     end
-    return least or room.call.ttl
+    return least
   end
 
   -- free_slots returns how many slots are free at the upstreams that work; where none does, at all.
@@ -248,9 +251,9 @@ do -- a function has at most 200 local variables
     return working or all
   end
 
-  -- works reports whether an upstream of a room takes calls, now or when others end.
-  function works(room)
-    for _, u in ipairs(room.upstreams) do
+  -- works reports whether one of some upstreams of a room, by default all, takes calls, now or when others end.
+  function works(room, upstreams)
+    for _, u in ipairs(upstreams or room.upstreams) do
       if u.works and u.whole_cap > 0 then return not room.paused end
     end
     return false
