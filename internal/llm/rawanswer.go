@@ -155,16 +155,19 @@ func (s *session) takeChunk(data []byte) error {
 	}
 	s.markStub()
 	s.takeUsage(p.usage)
-	if !hasItems(p.choices) {
+	list, something, err := []byte(nil), false, error(nil)
+	if hasItems(p.choices) {
+		a.begin("chat.completion.chunk", p)
+		list, something, err = s.takeChoices(p.choices, data)
+	}
+	if err != nil {
+		return err
+	}
+	if len(list) <= len("[]") {
 		if len(a.pending)+len(a.rest) <= maxPending {
 			a.pending = append(a.pending, a.rest...)
 		}
 		return nil
-	}
-	a.begin("chat.completion.chunk", p)
-	list, something, err := s.takeChoices(p.choices, data)
-	if err != nil {
-		return err
 	}
 	a.out = append(append(a.out[:0], a.prefix...), `,"choices":`...)
 	a.out = append(append(append(a.out, list...), a.pending...), a.rest...)
@@ -234,7 +237,7 @@ func (s *session) pass(object []byte) error {
 	if !utf8.Valid(object) {
 		object = bytes.ToValidUTF8(object, []byte(string(utf8.RuneError)))
 	}
-	if bytes.ContainsAny(object, "\r\n") { // between the values
+	if bytes.IndexByte(object, '\n') >= 0 || bytes.IndexByte(object, '\r') >= 0 { // between the values
 		var line bytes.Buffer
 		if err := json.Compact(&line, object); err != nil {
 			return errUnreadable

@@ -43,7 +43,7 @@ func (a *rawAnswer) choice(index int) (*rawChoice, bool) {
 	return c, true
 }
 
-// takeChoices returns the choices as clients read them, and reports whether they have anything but the role of an author.
+// takeChoices returns the choices as clients read them, without those that have ended and add nothing, and reports whether they have anything but the role of an author.
 func (s *session) takeChoices(list, data []byte) (out []byte, something bool, err error) {
 	a := s.raw
 	a.list = append(a.list[:0], '[')
@@ -52,9 +52,6 @@ func (s *session) takeChoices(list, data []byte) (out []byte, something bool, er
 		item, ok := all.Item()
 		if !ok {
 			break
-		}
-		if position > 0 {
-			a.list = append(a.list, ',')
 		}
 		has, err := s.takeChoice(item, position)
 		if failed, ok := errors.AsType[malformed](err); ok {
@@ -83,6 +80,7 @@ func (s *session) takeChoice(item []byte, position int) (something bool, err err
 	}
 	index, message, finish := []byte(nil), []byte(nil), []byte(nil)
 	whole := false // the message is not a delta, although the call streams
+	more := false  // it has something besides
 	all := rawjson.Read(item)
 	for key, value, ok := all.Field(); ok; key, value, ok = all.Field() {
 		switch string(key) {
@@ -96,6 +94,8 @@ func (s *session) takeChoice(item []byte, position int) (something bool, err err
 			finish = value
 		case "usage": // of Moonshot
 			s.takeUsage(value)
+		default:
+			more = more || !isEmpty(value)
 		}
 	}
 	n, err := strconv.Atoi(string(index))
@@ -113,15 +113,22 @@ func (s *session) takeChoice(item []byte, position int) (something bool, err err
 	} else if !rawjson.IsObject(message) {
 		return false, malformed("a message that is not an object")
 	}
+	ended := state.finished
 	shown, something, err := s.takeMessage(state, message)
 	if err != nil {
 		return false, err
+	}
+	if ended && !something && !more && rawjson.IsNull(finish) { // some clients would take it for an answer that has not ended
+		return false, nil
 	}
 	reason, err := s.takeFinish(state, finish)
 	if err != nil {
 		return false, err
 	}
 	something = something || state.finished
+	if len(a.list) > len("[") {
+		a.list = append(a.list, ',')
+	}
 	if !changed && shown == nil && reason == "" {
 		a.list = append(a.list, item...)
 		return something, nil
@@ -185,7 +192,7 @@ func (s *session) takeMessage(c *rawChoice, message []byte) (shown []byte, somet
 	var calls, changed []byte
 	all := rawjson.Read(message)
 	for key, value, ok := all.Field(); ok; key, value, ok = all.Field() {
-		empty := rawjson.IsNull(value) || len(value) <= 2 && !isNumber(value)
+		empty := isEmpty(value)
 		switch string(key) {
 		case "role":
 			continue
@@ -245,7 +252,10 @@ func callTokens(calls []byte) (n float64) {
 	return n
 }
 
-func isNumber(value []byte) bool { return len(value) > 0 && value[0] >= '0' && value[0] <= '9' }
+// isEmpty reports whether a value is null or has nothing in it.
+func isEmpty(value []byte) bool {
+	return rawjson.IsNull(value) || len(value) == 2 && !(value[0] >= '0' && value[0] <= '9' || value[0] == '-')
+}
 
 // rawTokens estimates the tokens of a value that is written in JSON.
 func rawTokens(value []byte) (n float64) {

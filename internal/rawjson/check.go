@@ -44,7 +44,7 @@ func invalid(text []byte) error {
 	var ignored json.RawMessage
 	err := json.Unmarshal(text, &ignored)
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Errorf("%s, at byte %d", syntax, syntax.Offset)
+		return fmt.Errorf("%w, at byte %d", syntax, syntax.Offset)
 	}
 	return errors.New("invalid JSON")
 }
