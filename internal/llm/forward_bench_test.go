@@ -25,9 +25,11 @@ func BenchmarkForward_Chunk(b *testing.B) {
 	const streams, chunks, pace = 50, 200, 5 * time.Millisecond
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		next := time.NewTicker(pace)
+		defer next.Stop()
 		for range chunks {
 			send(w, `{"id":"chatcmpl-CgVxv1","object":"chat.completion.chunk","created":1764230000,"model":"gpt-5.2-2025-12-11","service_tier":"default","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"Zb7xPq"}`)
-			time.Sleep(pace)
+			<-next.C
 		}
 		send(w, stopChunk, usageChunk, doneLine)
 	}))

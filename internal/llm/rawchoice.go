@@ -254,7 +254,7 @@ func callTokens(calls []byte) (n float64) {
 
 // isEmpty reports whether a value is null or has nothing in it.
 func isEmpty(value []byte) bool {
-	return rawjson.IsNull(value) || len(value) == 2 && !(value[0] >= '0' && value[0] <= '9' || value[0] == '-')
+	return rawjson.IsNull(value) || len(value) == 2 && (rawjson.IsString(value) || rawjson.IsList(value) || rawjson.IsObject(value))
 }
 
 // rawTokens estimates the tokens of a value that is written in JSON.

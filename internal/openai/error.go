@@ -23,7 +23,7 @@ type Error struct {
 	Code    string `json:"code,omitempty"`
 	// RetryAfter is how long the client should wait before it retries, 0 for as it likes.
 	RetryAfter time.Duration `json:"retryAfter,omitempty"`
-	// Final: the same request would fail again. The official clients retry 408, 409, 429 and 5xx unless they are told not to.
+	// Final: the same request would fail again. The official clients retry 408, 409, 429 and 5xx unless a header forbids it.
 	Final bool `json:"final,omitempty"`
 }
 
@@ -118,7 +118,7 @@ var codeRows = map[berth.Code]errorRow{
 	berth.CodeInvalidOutput:       {502, TypeServer, "invalid_output", false},
 }
 
-// causeRows is the table of why a provider failed a call. What only an operator can correct is no error of the client, although the provider
+// causeRows is the table of why a provider failed a call. What only an operator can correct is not a mistake of the client, although the provider
 // called it one. docs/openai.md is generated from it.
 var causeRows = map[llm.Cause]errorRow{
 	llm.CauseBadRequest: {400, TypeRequest, "", true},

@@ -166,8 +166,8 @@ func number(value []byte, limit int) (int, *Error) {
 	return int(n), nil
 }
 
-// flag reads true or false.
-func flag(value []byte) (bool, *Error) {
+// boolean reads true or false.
+func boolean(value []byte) (bool, *Error) {
 	switch string(value) {
 	case "true", "false":
 		return value[0] == 't', nil
@@ -203,7 +203,7 @@ func readModel(r *Request, value []byte) (err *Error) {
 }
 
 func readStream(r *Request, value []byte) (err *Error) {
-	r.Stream, err = flag(value)
+	r.Stream, err = boolean(value)
 	return err
 }
 
@@ -216,7 +216,7 @@ func readStreamOptions(r *Request, value []byte) (err *Error) {
 		if rawjson.Key(key) != "include_usage" || rawjson.IsNull(option) {
 			continue
 		}
-		if r.IncludeUsage, err = flag(option); err != nil {
+		if r.IncludeUsage, err = boolean(option); err != nil {
 			err.Param = ".include_usage"
 			return err
 		}
@@ -261,7 +261,7 @@ func readCacheKey(r *Request, value []byte) (err *Error) {
 }
 
 func readStore(r *Request, value []byte) (err *Error) {
-	r.Store, err = flag(value)
+	r.Store, err = boolean(value)
 	return err
 }
 

@@ -112,6 +112,6 @@ func checkNames(text []byte) error {
 
 // isKey reports whether a colon follows.
 func isKey(rest []byte) bool {
-	rest = bytes.TrimLeft(rest, space)
+	rest = trimmed(rest)
 	return len(rest) > 0 && rest[0] == ':'
 }

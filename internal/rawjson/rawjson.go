@@ -15,7 +15,7 @@ type Cursor struct {
 
 // Read returns a cursor of an object or a list. Of anything else it returns one without values.
 func Read(text []byte) Cursor {
-	if text = bytes.TrimLeft(text, space); IsObject(text) || IsList(text) {
+	if text = trimmed(text); IsObject(text) || IsList(text) {
 		return Cursor{rest: text[1:]}
 	}
 	return Cursor{}
@@ -61,11 +61,16 @@ func (c *Cursor) value() (value []byte, ok bool) {
 
 // skip passes n bytes and the white space behind them.
 func (c *Cursor) skip(n int) {
-	for c.rest = c.rest[n:]; len(c.rest) > 0 && isSpace(c.rest[0]); c.rest = c.rest[1:] {
-	}
+	c.rest = trimmed(c.rest[n:])
 }
 
-const space = " \t\r\n"
+// trimmed returns a text without the white space before it.
+func trimmed(text []byte) []byte {
+	for len(text) > 0 && isSpace(text[0]) {
+		text = text[1:]
+	}
+	return text
+}
 
 func isSpace(b byte) bool { return b == ' ' || b == '\n' || b == '\r' || b == '\t' }
 

@@ -65,7 +65,7 @@ func gjsonOf(text string) (all []string) {
 
 func cursorOf(text string) (all []string) {
 	c := Read([]byte(text))
-	if IsObject([]byte(strings.TrimLeft(text, space))) {
+	if IsObject(trimmed([]byte(text))) {
 		for key, value, ok := c.Field(); ok; key, value, ok = c.Field() {
 			all = append(all, Key(key), string(value))
 		}
