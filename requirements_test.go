@@ -21,7 +21,7 @@ func requirementIDs() []string {
 	for _, group := range []struct {
 		letter string
 		rows   int
-	}{{"A", 11}, {"L", 13}, {"T", 30}, {"C", 23}, {"S", 11}, {"X", 9}, {"B", 12}, {"P", 22}, {"G", 16}} {
+	}{{"A", 11}, {"L", 13}, {"T", 30}, {"C", 23}, {"S", 11}, {"X", 9}, {"B", 12}, {"P", 22}, {"G", 16}, {"O", 11}} {
 		for n := range group.rows {
 			ids = append(ids, fmt.Sprintf("%s%d", group.letter, n+1))
 		}

@@ -114,7 +114,7 @@ func (d *Decoder) readLine() (ended bool, err error) {
 			return false, err
 		}
 		used := len(part)
-		if n := bytes.IndexAny(part, "\r\n"); n >= 0 {
+		if n := lineEnd(part); n >= 0 {
 			ended, used = true, n+1
 			if d.afterCR = part[n] == '\r'; d.afterCR && used < len(part) {
 				d.afterCR = false
@@ -136,6 +136,18 @@ func (d *Decoder) readLine() (ended bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// lineEnd returns where the first line end begins, -1 without one.
+func lineEnd(part []byte) int {
+	n := bytes.IndexByte(part, '\n')
+	if n >= 0 {
+		part = part[:n]
+	}
+	if cr := bytes.IndexByte(part, '\r'); cr >= 0 {
+		return cr
+	}
+	return n
 }
 
 // arrived returns the bytes that have arrived, at least one. It skips the rest of a CRLF whose CR has ended a line.

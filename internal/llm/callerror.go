@@ -37,11 +37,18 @@ type CallError struct {
 	Provider, Upstream string
 	Model              string
 	Message            string
+	// Said is the provider's own error, for clients that speak its protocol; empty unless it concerns their request.
+	Said ProviderError
 	// Err is the cause, for the log.
 	Err error
 
 	said   []byte // by the provider
 	reason string // its own, shortened; empty if it gave none
+}
+
+// ProviderError is an error as a provider has written it, without keys. Fields that it does not have are empty.
+type ProviderError struct {
+	Message, Type, Param, Code string
 }
 
 func (e *CallError) Error() string { return e.shown().Error() }
@@ -122,6 +129,7 @@ func (ep endpoint) sayKey(says string) string {
 type reportedError struct {
 	codes   []string // code, type, status
 	message string
+	own     ProviderError // its parts by their names
 	wait    time.Duration // until which the provider wants no calls, 0 if it does not say
 }
 
@@ -177,7 +185,8 @@ func errorOf(e gjson.Result) (r reportedError) {
 		return reportedError{message: e.Str}
 	}
 	if e.IsArray() {
-		return reportedError{codes: errorOf(e.Get("0")).codes, message: e.Raw}
+		first := errorOf(e.Get("0"))
+		return reportedError{codes: first.codes, message: e.Raw, own: first.own}
 	}
 	for _, name := range []string{"code", "type", "status", "error_code", "__type", "Code"} {
 		if v := e.Get(name); holds(v) && (v.Type == gjson.String || v.Type == gjson.Number) {
@@ -192,7 +201,25 @@ func errorOf(e gjson.Result) (r reportedError) {
 	if inner := e.Get("metadata.raw"); inner.Type == gjson.String { // OpenRouter: that of the provider behind it
 		r.message = strings.TrimSpace(r.message + " " + inner.Str)
 	}
+	r.own = ProviderError{Type: nameIn(e.Get("type")), Param: nameIn(e.Get("param")), Code: nameIn(e.Get("code"))}
+	if place := e.Get("loc"); r.own.Param == "" && place.IsArray() { // FastAPI
+		var path []string
+		for _, key := range place.Array() {
+			if key.String() != "body" {
+				path = append(path, key.String())
+			}
+		}
+		r.own.Param = strings.Join(path, ".")
+	}
 	return r
+}
+
+// nameIn returns a text or a number of an error, "" for anything else.
+func nameIn(v gjson.Result) string {
+	if v.Type != gjson.String && v.Type != gjson.Number {
+		return ""
+	}
+	return v.String()
 }
 
 // holds reports whether a value contains anything: a text, a number other than 0, or an object or list with such a value.
@@ -266,6 +293,7 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 		reported.wait = asked
 	}
 	cause := causeOf(resp.StatusCode, reported)
+	said := ep.said(cause, reported)
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) { // a page, which is not the provider's but a proxy's
 		if reported.message = "a page"; cause == CausePermission {
 			cause = CauseBlocked
@@ -275,7 +303,7 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 		}
 	}
 	e := ep.failure(cause, resp.StatusCode, ep.shown(fmt.Sprintf("status %d", resp.StatusCode), reported.message), errors.New(ep.quote(body)))
-	e.said = body
+	e.said, e.Said = body, said
 	return e.after(reported.wait, now)
 }
 
@@ -290,8 +318,33 @@ func (e *CallError) after(asked time.Duration, now time.Time) *CallError {
 // answerError returns the error for an error within a response with status 200.
 func (ep endpoint) answerError(reported reportedError, data []byte) *CallError {
 	e := ep.failure(causeOf(http.StatusOK, reported), http.StatusOK, ep.shown("", reported.message), errors.New(ep.quote(data)))
+	e.Said = ep.said(e.Cause, reported)
 	return e.after(reported.wait, time.Now())
 }
+
+// maxSaid bounds each part of a provider's own error, in bytes.
+const maxSaid = 2000
+
+// said returns the provider's own error if it concerns the request. It may be long, because it names what is wrong in it; of what may be a
+// secret only keys are hidden.
+func (ep endpoint) said(cause Cause, reported reportedError) ProviderError {
+	switch cause {
+	case CauseBadRequest, CauseContext, CauseRefused, CauseTooLarge:
+	default:
+		return ProviderError{}
+	}
+	text := func(s string) string {
+		if len(ep.key) >= minKey {
+			s = encodings(ep.key).ReplaceAllString(s, "[…]")
+		}
+		return shorten(keyTexts.ReplaceAllString(printable(s), "[…]"), maxSaid)
+	}
+	own := reported.own
+	return ProviderError{Message: text(reported.message), Type: text(own.Type), Param: text(own.Param), Code: text(own.Code)}
+}
+
+// keyTexts are texts that are keys or passwords, whatever is around them.
+var keyTexts = regexp.MustCompile(`(?i)\b(bearer|basic)\s+\S{8,}|//[^\s/@]*@|\b(sk|pk|rk)[-_][\w.*-]{8,}`)
 
 // transportError returns the error for a call that failed without a response or in the middle of one.
 func (ep endpoint) transportError(err error) *CallError {

@@ -222,7 +222,7 @@ func TestEndpoint_ProviderWithoutKey_Used(t *testing.T) {
 	u := m.Upstreams[0]
 	require.Equal(t, DefaultCap, u.Cap)
 	require.Equal(t, DefaultMaxOutputTokens, u.MaxOutputTokens)
-	require.Equal(t, Timeouts{FirstByte: time.Minute, Idle: time.Minute}, u.Timeouts)
+	require.Equal(t, Timeouts{FirstByte: time.Minute, Idle: time.Minute, Whole: 10 * time.Minute}, u.Timeouts)
 }
 
 func TestNewCatalog_InvalidSetting_SettingNamed(t *testing.T) {

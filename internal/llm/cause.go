@@ -292,6 +292,15 @@ var causeRules = []causeRule{
 	},
 }
 
+// Causes returns all causes, in the order of their table.
+func Causes() []Cause {
+	causes := make([]Cause, len(causeRules))
+	for i, r := range causeRules {
+		causes[i] = r.cause
+	}
+	return causes
+}
+
 // ruleOf returns the row of a cause.
 func ruleOf(c Cause) causeRule {
 	i := slices.IndexFunc(causeRules, func(r causeRule) bool { return r.cause == c })

@@ -27,12 +27,14 @@ const (
 	afterEnd = 2 * time.Second
 )
 
-// Call is one model call. Zero values of MaxTokens and Timeouts mean those of the catalog.
+// Call is one model call, of messages or of a raw request. Zero values of MaxTokens and Timeouts mean those of the catalog.
 type Call struct {
 	Model string
 	// Upstream serves the call; empty for the first that this process can call.
-	Upstream  string
-	Messages  []Message
+	Upstream string
+	Messages []Message
+	Raw      *Raw
+	// MaxTokens bounds the answer; if a raw request wants several, each.
 	MaxTokens int
 	// JSON requests a JSON object from models that support this.
 	JSON     bool
@@ -123,6 +125,9 @@ func (c *Client) Prepare(call Call) (Call, error) {
 	if err := call.catalog.Served(call.Model); err != nil {
 		return call, err
 	}
+	if call.Raw != nil {
+		return call, nil
+	}
 	var err error
 	call.messages, err = encodeMessages(call)
 	return call, err
@@ -149,17 +154,28 @@ func (c *Client) find(call Call) (Upstream, endpoint, error) {
 // is returned unchanged. When ctx ends, the provider's stream is closed immediately and the error wraps
 // context.Cause(ctx). All other errors are *CallError.
 func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (Result, error) {
+	return c.make(ctx, call, &session{limits: c.limits, on: on})
+}
+
+// Forward makes a raw call and passes the answer to on, from the calling goroutine, as JSON objects on one line: each chunk of a stream, or once
+// the whole answer of a call that does not stream. An object may be read only until on returns. Its fields are those of the provider, see
+// rawAnswer for the exceptions. The end mark of a stream is not passed on: the answer is complete once Forward has returned without an error.
+// Errors are as those of Stream. As long as Result.FirstToken is 0, nothing was passed on. Result.Text is empty.
+func (c *Client) Forward(ctx context.Context, call Call, on func(object []byte) error) (Result, error) {
+	return c.make(ctx, call, &session{limits: c.limits.forwarded(call.Raw), onObject: on})
+}
+
+// make makes the call of a session.
+func (c *Client) make(ctx context.Context, call Call, s *session) (Result, error) {
 	call, ep, err := c.at(call)
 	if err != nil {
 		return Result{}, err
 	}
-	ctx, end := observe(ctx, ep, call.Model)
-	s := &session{
-		endpoint: ep, limits: c.limits, rest: c.rest, on: on, begun: time.Now(), http: c.http, learned: c.learnedOf(ep),
-		result: Result{Provider: ep.servedBy, Upstream: ep.upstream},
-	}
+	ctx, end := observe(ctx, ep, call)
+	s.endpoint, s.rest, s.begun, s.http, s.learned = ep, c.rest, time.Now(), c.http, c.learnedOf(ep)
+	s.result = Result{Provider: ep.servedBy, Upstream: ep.upstream}
 	err = s.run(ctx, call)
-	s.finish(call.Messages)
+	s.finish(call)
 	end(s.result, err)
 	var failed *CallError
 	if errors.As(err, &failed) {
@@ -173,7 +189,7 @@ func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (R
 
 // at returns the call with the request that its upstream gets.
 func (c *Client) at(call Call) (Call, endpoint, error) {
-	if call.messages == nil {
+	if call.catalog == nil {
 		prepared, err := c.Prepare(call)
 		if err != nil {
 			return call, endpoint{}, err
@@ -200,5 +216,18 @@ func (call Call) within(u Upstream) Call {
 	if call.Timeouts.Idle <= 0 {
 		call.Timeouts.Idle = u.Timeouts.Idle
 	}
+	if call.Timeouts.Whole <= 0 {
+		call.Timeouts.Whole = u.Timeouts.Whole
+	}
+	if call.Raw != nil && !call.Raw.Stream {
+		call.Timeouts.FirstByte = call.Timeouts.Whole
+	}
 	return call
+}
+
+func (call Call) operation() Operation {
+	if call.Raw != nil {
+		return call.Raw.Operation
+	}
+	return OperationChat
 }

@@ -25,6 +25,12 @@ const (
 	tokensPerAnswer = 1000
 )
 
+// Tokens estimates the tokens of a text.
+func Tokens(text string) float64 { return tokens(text) }
+
+// LeastTokens returns the number of tokens below which a provider cannot have read the whole text.
+func LeastTokens(text string) int64 { return leastTokens([]Message{TextMessage(RoleUser, text)}) }
+
 func tokens(s string) float64 {
 	other := 0
 	for _, r := range s {
@@ -91,14 +97,21 @@ func Cost(asked []Message) float64 {
 	return math.Ceil(float64(u.InputTokens+u.OutputTokens)/10) / 100
 }
 
-// Size estimates the tokens of a call with its answer, for which the model may use its maximum.
+// Size estimates the tokens of a call with its answer, for which the model may use its maximum. Of several answers it is one: each has the
+// context for itself.
 func (c *Catalog) Size(call Call) int {
 	answer := call.MaxTokens
 	if m, _ := c.Model(call.Model); answer <= 0 && len(m.Upstreams) > 0 {
 		smallest := slices.MinFunc(m.Upstreams, func(a, b Upstream) int { return cmp.Compare(a.MaxOutputTokens, b.MaxOutputTokens) })
 		answer = smallest.MaxOutputTokens
 	}
-	return int(estimate(call.Messages, "", 0).InputTokens) + answer
+	if call.Raw == nil {
+		return int(estimate(call.Messages, "", 0).InputTokens) + answer
+	}
+	if call.Raw.Operation == OperationEmbeddings {
+		answer = 0
+	}
+	return int(call.Raw.InputTokens) + call.Raw.bound(answer)
 }
 
 // CheckContext returns an error with berth.CodeTooLarge if the texts of a task exceed the context of the model of one of its

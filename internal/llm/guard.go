@@ -14,6 +14,22 @@ type Limits struct {
 	WireBytes   int64 // everything, including the protocol
 }
 
+// Bounds of the answers to raw requests, which may have images, audio and vectors.
+const (
+	maxRawLine       = 16 << 20
+	maxRawEmbeddings = 128 << 20
+)
+
+// forwarded returns the limits for a raw request: each of its choices may be as long as an answer.
+func (l Limits) forwarded(raw *Raw) Limits {
+	l.OutputBytes *= max(raw.Choices, 1)
+	l.LineBytes = max(l.LineBytes, maxRawLine)
+	if raw.Operation == OperationEmbeddings {
+		l.WireBytes = max(l.WireBytes, maxRawEmbeddings)
+	}
+	return l
+}
+
 // DefaultLimits returns limits above the longest answers of current models.
 func DefaultLimits() Limits {
 	return Limits{OutputBytes: 2 << 20, LineBytes: 1 << 20, WireBytes: 64 << 20}

@@ -20,17 +20,17 @@ const localLabel = "simulator"
 
 // observe starts the measurement of a provider call; the names are those of OpenTelemetry's conventions for generative AI.
 // Neither prompts nor answers are recorded, and the trace is not propagated to the provider.
-func observe(ctx context.Context, ep endpoint, model string) (observed context.Context, end func(Result, error)) {
-	provider := ep.servedBy
+func observe(ctx context.Context, ep endpoint, call Call) (observed context.Context, end func(Result, error)) {
+	provider, operation := ep.servedBy, string(call.operation())
 	if provider == LocalProvider {
 		provider = localLabel
 	}
 	labels := []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", provider),
-		attribute.String("gen_ai.request.model", model), metrics.Upstream.String(ep.upstream),
+		attribute.String("gen_ai.operation.name", operation), attribute.String("gen_ai.provider.name", provider),
+		attribute.String("gen_ai.request.model", call.Model), metrics.Upstream.String(ep.upstream),
 	}
 	//nolint:spancheck // ended by end
-	ctx, span := tracer.Start(ctx, "chat "+model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(labels...))
+	ctx, span := tracer.Start(ctx, operation+" "+call.Model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(labels...))
 	return ctx, func(r Result, err error) { //nolint:spancheck // ended by end
 		outcome := slices.Clone(labels)
 		if err != nil {

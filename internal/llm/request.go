@@ -20,6 +20,7 @@ type fields uint32
 const (
 	fieldStreamOptions fields = 1 << iota
 	fieldResponseFormat
+	fieldEncodingFormat
 	// accepted is not a field: a request with stream_options was accepted.
 	accepted
 )
@@ -28,6 +29,22 @@ const (
 var namesOf = map[fields][]string{
 	fieldStreamOptions:  {"stream_options", "include_usage"},
 	fieldResponseFormat: {"response_format", "json_object"},
+	fieldEncodingFormat: {encodingFormat},
+}
+
+// droppable are the fields without which a call may be made: berth's own, and of a raw request those without which the client reads the same
+// answer.
+func (call Call) droppable() fields {
+	switch {
+	case call.Raw == nil:
+		return fieldStreamOptions | fieldResponseFormat
+	case call.Raw.Operation == OperationEmbeddings:
+		return fieldEncodingFormat
+	case call.Raw.Stream:
+		return fieldStreamOptions
+	default:
+		return 0
+	}
 }
 
 // learned is what a process knows about one upstream of a model. It is safe for concurrent use.
@@ -38,31 +55,32 @@ func (l *learned) accepts() bool     { return fields(l.set.Load())&accepted != 0
 func (l *learned) remember(f fields) { l.set.Or(uint32(f)) }
 
 // succeeded remembers what an accepted request without some fields shows.
-func (l *learned) succeeded(without fields) {
-	if without&fieldStreamOptions == 0 {
-		without |= accepted
+func (l *learned) succeeded(call Call) {
+	shows := call.without
+	if call.droppable()&^call.without&fieldStreamOptions != 0 {
+		shows |= accepted
 	}
-	l.remember(without)
+	l.remember(shows)
 }
 
 // drop returns the fields without which a request that failed may succeed, 0 for none: those that the server names, or else
 // stream_options, if a request of an unknown kind was refused and none with that field has ever been accepted.
-func (s *session) drop(failed *CallError, body []byte, without fields) fields {
+func (s *session) drop(failed *CallError, call Call) fields {
 	if failed.Cause != CauseBadRequest {
 		return 0
 	}
-	named := fields(0)
+	named, droppable := fields(0), call.droppable()
 	for field, names := range namesOf {
 		for _, name := range names {
-			if bytes.Contains(failed.said, []byte(name)) && bytes.Contains(body, []byte(name)) {
-				named |= field
+			if bytes.Contains(failed.said, []byte(name)) && bytes.Contains(call.body, []byte(name)) {
+				named |= field & droppable
 			}
 		}
 	}
 	switch {
 	case named != 0:
-		return named &^ without
-	case without&fieldStreamOptions == 0 && !s.learned.accepts():
+		return named &^ call.without
+	case droppable&^call.without&fieldStreamOptions != 0 && !s.learned.accepts():
 		return fieldStreamOptions
 	default:
 		return 0
@@ -136,6 +154,9 @@ func encoded(call Call, part any) ([]byte, error) {
 // encode returns the body of a call's request, with the encoded messages. They are not encoded with the rest, which would take as long as
 // the first time.
 func (ep endpoint) encode(call Call) ([]byte, error) {
+	if call.Raw != nil {
+		return ep.encodeRaw(call)
+	}
 	r := requestBody{Model: ep.modelID, Stream: true}
 	if ep.maxTokensField == maxCompletionTokens {
 		r.MaxCompletionTokens = call.MaxTokens

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -46,6 +45,9 @@ type session struct {
 	// accepted: the provider returned status 200.
 	accepted bool
 	result   Result
+	// raw is the answer to a raw call, nil for another one, and onObject reads it.
+	raw      *rawAnswer
+	onObject func([]byte) error
 }
 
 // run makes the call. A request that is refused because of an optional field is made again without it, which costs nothing.
@@ -53,13 +55,13 @@ func (s *session) run(ctx context.Context, call Call) error {
 	for {
 		err := s.exchange(ctx, call)
 		if s.accepted {
-			s.learned.succeeded(call.without)
+			s.learned.succeeded(call)
 		}
 		failed, ok := errors.AsType[*CallError](err)
 		if !ok || s.accepted {
 			return err
 		}
-		fields := s.drop(failed, call.body, call.without)
+		fields := s.drop(failed, call)
 		if fields == 0 {
 			return err
 		}
@@ -76,6 +78,9 @@ func (s *session) exchange(parent context.Context, call Call) error {
 	defer cancel(nil)
 	s.dog = startWatchdog(cancel, call.Timeouts)
 	defer s.dog.stop()
+	if call.Raw != nil {
+		s.raw = &rawAnswer{req: call.Raw, on: s.onObject}
+	}
 
 	err := s.read(ctx, call)
 	var failed *CallError
@@ -87,14 +92,11 @@ func (s *session) exchange(parent context.Context, call Call) error {
 		return failed
 	case parent.Err() != nil:
 		return fmt.Errorf("call model %s: %w", call.Model, context.Cause(parent))
-	case s.result.FinishReason != "" || err == nil && s.ended: // what breaks afterwards does not matter
-		if err := s.deliver(s.filter.feed(s.halves.rest())); errors.As(err, &own) {
-			return own.err
+	case s.complete(err == nil): // what breaks afterwards does not matter
+		if err := s.conclude(); !errors.As(err, &own) {
+			return err
 		}
-		if err := s.deliver(s.filter.close()); errors.As(err, &own) {
-			return own.err
-		}
-		return s.judge()
+		return own.err
 	case cause != nil:
 		return s.transportError(cause)
 	case err != nil:
@@ -106,6 +108,31 @@ func (s *session) exchange(parent context.Context, call Call) error {
 	}
 }
 
+// complete reports whether the answer is. ended: the response has ended.
+func (s *session) complete(ended bool) bool {
+	if s.raw != nil {
+		return s.raw.complete(ended) || ended && s.ended
+	}
+	return s.result.FinishReason != "" || ended && s.ended
+}
+
+// conclude processes the end of a complete answer.
+func (s *session) conclude() error {
+	if s.raw != nil {
+		if s.raw.req.Stream {
+			return s.endStream()
+		}
+		return nil
+	}
+	if err := s.deliver(s.filter.feed(s.halves.rest())); err != nil {
+		return err
+	}
+	if err := s.deliver(s.filter.close()); err != nil {
+		return err
+	}
+	return s.judge()
+}
+
 // readerError is an error of the answer's reader.
 type readerError struct{ err error }
 
@@ -113,17 +140,20 @@ func (e *readerError) Error() string { return e.err.Error() }
 
 // read makes the request and reads the response. It returns nil at the end of an answer.
 func (s *session) read(ctx context.Context, call Call) error {
-	req, err := s.request(ctx, http.MethodPost, "/chat/completions", bytes.NewReader(call.body))
+	req, err := s.request(ctx, http.MethodPost, call.operation().path(), bytes.NewReader(call.body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream, application/json")
+	if call.Raw != nil && !call.Raw.Stream {
+		req.Header.Set("Accept", "application/json")
+	}
 	resp, err := s.http.Do(req) //nolint:bodyclose // closed by the guarded body
 	if err != nil {
 		return err
 	}
-	body := &guardedBody{ReadCloser: newUnzipped(resp.Body), dog: s.dog, limits: s.limits, rest: s.rest, ended: func() bool { return s.ended || s.result.FinishReason != "" }}
+	body := &guardedBody{ReadCloser: newUnzipped(resp.Body), dog: s.dog, limits: s.limits, rest: s.rest, ended: func() bool { return s.ended || s.complete(false) }}
 	defer func() { _ = body.Close() }() // the answer is complete or abandoned
 	s.result.Stub = resp.Header.Get(StubHeader) == "true"
 	if resp.StatusCode != http.StatusOK {
@@ -143,6 +173,8 @@ func (s *session) read(ctx context.Context, call Call) error {
 	switch {
 	case err != nil:
 		return err
+	case form == formStream && s.raw != nil && !s.raw.req.Stream && !s.nothing:
+		return s.failure(CauseMalformed, http.StatusOK, "a stream, although none was requested", nil)
 	case form == formStream:
 		return s.readStream(in)
 	case form == formObject:
@@ -151,75 +183,6 @@ func (s *session) read(ctx context.Context, call Call) error {
 		words, _ := io.ReadAll(io.LimitReader(in, errorBodyBytes))
 		return s.notAnAnswer(resp.Header.Get("Content-Type"), words)
 	}
-}
-
-func (s *session) notAnAnswer(mediaType string, words []byte) *CallError {
-	s.accepted = false
-	media, _, _ := mime.ParseMediaType(mediaType) // empty if it is invalid
-	reason := media + " without an answer"
-	if bytes.HasPrefix(bytes.TrimSpace(words), []byte("<")) { // such as that of a proxy
-		reason = strings.TrimSpace("a page " + media)
-	}
-	return s.failure(CauseAddress, http.StatusOK, s.shown("", reason), errors.New(s.quote(words)))
-}
-
-// form is what a response with status 200 is.
-type form int
-
-const (
-	formOther form = iota
-	formStream
-	formObject
-)
-
-// fieldNames are those of an event stream; a comment has none.
-var fieldNames = []string{"", "data", "event", "id", "retry"}
-
-// formOf looks at the beginning of a response: servers without streaming return a JSON object, errors too, and some state another
-// media type than they send. White space before it keeps connections open.
-func formOf(in *bufio.Reader, mediaType string) (form, error) {
-	for {
-		c, _, err := in.ReadRune()
-		if errors.Is(err, io.EOF) {
-			return formStream, nil // without an event
-		}
-		if err != nil {
-			return formOther, err
-		}
-		if blank(c) {
-			continue
-		}
-		if err := in.UnreadRune(); err != nil {
-			return formOther, err
-		}
-		media, _, _ := mime.ParseMediaType(mediaType) // empty if it is invalid
-		switch {
-		case c == '{' || c == '[':
-			return formObject, nil
-		case c == '<':
-			return formOther, nil
-		case media == "" || media == "text/event-stream":
-			return formStream, nil
-		}
-		return formOfField(in), nil
-	}
-}
-
-// formOfField reports whether a response begins with a field of an event stream. It reads no further than that.
-func formOfField(in *bufio.Reader) form {
-	for n := 1; n <= len("retry:"); n++ {
-		head, err := in.Peek(n)
-		if err != nil {
-			break
-		}
-		if name, isField := bytes.CutSuffix(head, []byte(":")); isField {
-			if slices.Contains(fieldNames, string(name)) {
-				return formStream
-			}
-			break
-		}
-	}
-	return formOther
 }
 
 // doneMark is the data of the event with which streams end.
@@ -275,10 +238,10 @@ func (s *session) takeEvent(ev eventstream.Event) error {
 		data, again = bytes.CutPrefix(data, []byte("data:"))
 	}
 	switch {
-	case strings.EqualFold(strings.Trim(string(data), `"`), doneMark):
+	case isDone(data):
 		s.ended = true
 		return nil
-	case ev.Name == "error" && gjson.ValidBytes(data):
+	case ev.Name == "error" && validJSON(data):
 		doc := gjson.ParseBytes(data)
 		reported, ok := errorIn(doc)
 		if !ok && !holds(doc) {
@@ -289,14 +252,30 @@ func (s *session) takeEvent(ev eventstream.Event) error {
 		return s.reportedError(reportedError{message: string(data)}, data)
 	case s.isOther(ev, data), !bytes.HasPrefix(data, []byte("{")):
 		return nil
-	case gjson.ValidBytes(data):
-		return s.take(gjson.ParseBytes(data), data)
+	case validJSON(data):
+		return s.take(data)
 	}
 	err := s.takeAll(data)
 	if errors.Is(err, errUnreadable) && ev.Unfinished {
 		return errCut
 	}
 	return err
+}
+
+// isDone reports whether the data of an event is the mark of the end.
+func isDone(data []byte) bool {
+	return len(data) <= len(doneMark)+2 && strings.EqualFold(strings.Trim(string(data), `"`), doneMark)
+}
+
+// maxQuickJSON is the size of a text that gjson checks: it calls itself for each level, which needs too much of the stack in a larger one.
+const maxQuickJSON = 64 << 10
+
+// validJSON reports whether a text of a provider is valid JSON.
+func validJSON(text []byte) bool {
+	if len(text) <= maxQuickJSON {
+		return gjson.ValidBytes(text)
+	}
+	return json.Valid(text)
 }
 
 // takeAll processes chunks that follow each other without the form of an event stream: some servers end a chunk with one line end, or with
@@ -311,7 +290,7 @@ func (s *session) takeAll(data []byte) error {
 		if err := objects.Decode(&object); err != nil || object[0] != '{' {
 			return errUnreadable
 		}
-		if err := s.take(gjson.ParseBytes(object), object); err != nil {
+		if err := s.take(object); err != nil {
 			return err
 		}
 		data = data[objects.InputOffset():]
@@ -322,25 +301,32 @@ func (s *session) takeAll(data []byte) error {
 // readObject reads an answer in one response, or an error.
 func (s *session) readObject(in io.Reader, mediaType string) error {
 	limit := 2 * int64(s.limits.OutputBytes)
+	if s.raw != nil {
+		limit = s.limits.WireBytes
+	}
 	words, err := io.ReadAll(io.LimitReader(in, limit+1))
 	switch {
 	case err != nil:
 		return err
 	case int64(len(words)) > limit:
 		return errTooMuch
-	case !gjson.ValidBytes(words) && bytes.HasPrefix(words, []byte("{")) && bytes.Contains(words, []byte(`"choices"`)):
+	case s.raw != nil && s.raw.req.Operation == OperationEmbeddings && validJSON(words):
+		return s.takeEmbeddings(words, mediaType)
+	case !validJSON(words) && bytes.HasPrefix(words, []byte("{")) && bytes.Contains(words, []byte(`"choices"`)):
 		return s.takeAll(words)
-	case !gjson.ValidBytes(words):
+	case !validJSON(words):
 		return s.notAnAnswer(mediaType, words)
-	}
-	doc := gjson.ParseBytes(words)
-	if e, failed := errorIn(doc); !failed && len(choicesOf(doc)) == 0 {
-		if causeOf(http.StatusOK, e) != CauseUnknown { // only a text
-			return s.reportedError(e, words)
+	case s.raw != nil && hasItems(rawField(words, "choices")): // large answers are not copied
+	default:
+		doc := gjson.ParseBytes(words)
+		if e, failed := errorIn(doc); !failed && (len(choicesOf(doc)) == 0 || s.raw != nil) {
+			if causeOf(http.StatusOK, e) != CauseUnknown { // only a text
+				return s.reportedError(e, words)
+			}
+			return s.notAnAnswer(mediaType, words)
 		}
-		return s.notAnAnswer(mediaType, words)
 	}
-	if err := s.take(doc, words); err != nil {
+	if err := s.take(words); err != nil {
 		return err
 	}
 	s.ended = true
@@ -348,7 +334,14 @@ func (s *session) readObject(in io.Reader, mediaType string) error {
 }
 
 // take processes one chunk of a stream, or a whole answer.
-func (s *session) take(chunk gjson.Result, data []byte) error {
+func (s *session) take(data []byte) error {
+	switch {
+	case s.raw != nil && s.raw.req.Stream:
+		return s.takeChunk(data)
+	case s.raw != nil:
+		return s.takeWhole(data)
+	}
+	chunk := gjson.ParseBytes(data)
 	if reported, failed := errorIn(chunk); failed {
 		return s.reportedError(reported, data)
 	}
@@ -469,13 +462,19 @@ func (s *session) judge() error {
 }
 
 // finish completes the result. A call that was accepted may have cost something, also without an answer.
-func (s *session) finish(asked []Message) {
+func (s *session) finish(call Call) {
 	r := &s.result
 	r.Text = s.text.String()
 	r.Took = time.Since(s.begun)
-	if r.Usage != (berth.Usage{}) {
-		r.PromptTruncated = r.Usage.InputTokens < leastTokens(asked)
-	} else if s.accepted {
-		r.Usage, r.Estimated = estimate(asked, r.Text, s.thought), true
+	reported := r.Usage != (berth.Usage{})
+	switch {
+	case reported && call.Raw != nil:
+		r.PromptTruncated = r.Usage.InputTokens < call.Raw.LeastTokens
+	case reported:
+		r.PromptTruncated = r.Usage.InputTokens < leastTokens(call.Messages)
+	case s.accepted && s.raw != nil:
+		r.Usage, r.Estimated = s.raw.estimate(), true
+	case s.accepted:
+		r.Usage, r.Estimated = estimate(call.Messages, r.Text, s.thought), true
 	}
 }

@@ -204,6 +204,8 @@ type endpoint struct {
 	maxTokensField string
 	// unwanted are the optional fields that the routing file excludes.
 	unwanted fields
+	// extra are further fields of requests that it accepts.
+	extra []string
 }
 
 // endpoint returns an upstream of a model with its server; an empty name means the first that this process can call.
@@ -248,6 +250,7 @@ func (c *Catalog) endpointOf(m Model, u Upstream) (endpoint, error) {
 	}
 	return endpoint{
 		model: m.Name, upstream: u.Name, servedBy: LocalProvider, baseURL: c.settings.LocalURL, modelID: m.Name, maxTokensField: maxTokens,
+		extra: u.Extra,
 	}, nil
 }
 
@@ -272,6 +275,7 @@ func (c *Catalog) direct(m Model, u Upstream) (endpoint, error) {
 	ep := endpoint{
 		model: m.Name, upstream: u.Name, servedBy: u.Provider, baseURL: cmp.Or(c.settings.BaseURLs[u.Provider], p.BaseURL),
 		key: key, keySetting: setting, modelID: u.ID, maxTokensField: p.MaxTokensField,
+		extra: u.Extra,
 	}
 	if u.config.JSONMode != nil && !*u.config.JSONMode {
 		ep.unwanted |= fieldResponseFormat

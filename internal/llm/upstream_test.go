@@ -93,7 +93,7 @@ func TestModels_Upstreams_HaveValuesOfTheModel(t *testing.T) {
       - {provider: acme, cap: auto, tpm: 1000, contextTokens: 5000}
       - {provider: acme, name: second, keySetting: SECOND_KEY, cap: auto, min: 70, rpm: 5, price: {}, timeouts: {idle: 7s}, maxOutputTokens: 9}
 `, Settings{})
-	minute := Timeouts{FirstByte: time.Minute, Idle: time.Minute}
+	minute := Timeouts{FirstByte: time.Minute, Idle: time.Minute, Whole: 10 * time.Minute}
 	bare := func(u Upstream) Upstream { u.config = UpstreamConfig{}; return u }
 	plain, ok := c.Model("plain")
 	require.True(t, ok)
@@ -111,10 +111,10 @@ func TestModels_Upstreams_HaveValuesOfTheModel(t *testing.T) {
 	for i, u := range large.Upstreams {
 		got[i] = bare(u)
 	}
-	price, short := Price{Input: 1, Output: 2}, Timeouts{FirstByte: 5 * time.Second, Idle: time.Minute}
+	price, short := Price{Input: 1, Output: 2}, Timeouts{FirstByte: 5 * time.Second, Idle: time.Minute, Whole: 10 * time.Minute}
 	require.Equal(t, []Upstream{
 		{Name: "acme", Provider: "acme", ID: "large-1", Rank: 1, Cap: 64, Min: 2, Auto: true, TPM: 1000, ContextTokens: 5000, MaxOutputTokens: 100, Timeouts: short, Price: price, Extra: []string{"top_k"}},
-		{Name: "second", Provider: "acme", ID: "large-1", Rank: 1, Cap: 70, Min: 70, Auto: true, RPM: 5, MaxOutputTokens: 9, Timeouts: Timeouts{FirstByte: 5 * time.Second, Idle: 7 * time.Second}, Extra: []string{"top_k"}},
+		{Name: "second", Provider: "acme", ID: "large-1", Rank: 1, Cap: 70, Min: 70, Auto: true, RPM: 5, MaxOutputTokens: 9, Timeouts: Timeouts{FirstByte: 5 * time.Second, Idle: 7 * time.Second, Whole: 10 * time.Minute}, Extra: []string{"top_k"}},
 		{Name: "zeta", Provider: "zeta", ID: "own", Rank: 2, Cap: 4, ProviderCap: 9, MaxOutputTokens: 100, Timeouts: short, Price: price, Extra: []string{}},
 	}, got, "by rank, then as written")
 	require.Equal(t, []int{138, 0, 0}, []int{large.Cap, large.RPM, large.TPM}, "no limit of one is none of all")

@@ -67,10 +67,12 @@ func (c *Cap) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode(&c.Calls) //nolint:wrapcheck // has the line
 }
 
-// Timeouts bound how long a provider may send nothing: before the first byte of an answer, and between two reads of it.
+// Timeouts bound how long a provider may send nothing: before the first byte of an answer, and between two reads of it. Whole replaces FirstByte
+// if the answer is not streamed, because nothing of such an answer comes before all of it was made.
 type Timeouts struct {
 	FirstByte time.Duration `yaml:"firstByte"`
 	Idle      time.Duration `yaml:"idle"`
+	Whole     time.Duration `yaml:"whole"`
 }
 
 // Price is in US dollars per million tokens; zero for a free model.
@@ -90,6 +92,7 @@ const (
 	DefaultMaxOutputTokens = 8192
 	DefaultFirstByte       = 60 * time.Second
 	DefaultIdle            = 60 * time.Second
+	DefaultWhole           = 10 * time.Minute // as long as OpenAI's clients wait
 )
 
 const maxTimeout = time.Hour
@@ -110,6 +113,7 @@ func (m ModelConfig) complete(name string) []UpstreamConfig {
 		u.MaxOutputTokens = cmp.Or(u.MaxOutputTokens, DefaultMaxOutputTokens)
 		u.Timeouts.FirstByte = cmp.Or(u.Timeouts.FirstByte, DefaultFirstByte)
 		u.Timeouts.Idle = cmp.Or(u.Timeouts.Idle, DefaultIdle)
+		u.Timeouts.Whole = cmp.Or(u.Timeouts.Whole, DefaultWhole)
 		if u.Price == nil {
 			u.Price = &Price{}
 		}
@@ -132,6 +136,7 @@ func (u UpstreamConfig) or(m UpstreamConfig) UpstreamConfig {
 	u.ContextTokens, u.MaxOutputTokens = cmp.Or(u.ContextTokens, m.ContextTokens), cmp.Or(u.MaxOutputTokens, m.MaxOutputTokens)
 	u.Timeouts.FirstByte = cmp.Or(u.Timeouts.FirstByte, m.Timeouts.FirstByte)
 	u.Timeouts.Idle = cmp.Or(u.Timeouts.Idle, m.Timeouts.Idle)
+	u.Timeouts.Whole = cmp.Or(u.Timeouts.Whole, m.Timeouts.Whole)
 	u.Price, u.JSONMode = cmp.Or(u.Price, m.Price), cmp.Or(u.JSONMode, m.JSONMode)
 	if u.Extra == nil {
 		u.Extra = m.Extra
@@ -184,7 +189,7 @@ func (c Config) checkUpstream(file *routingFile, at []string, u UpstreamConfig) 
 	for _, t := range []struct {
 		field string
 		time.Duration
-	}{{"firstByte", u.Timeouts.FirstByte}, {"idle", u.Timeouts.Idle}} {
+	}{{"firstByte", u.Timeouts.FirstByte}, {"idle", u.Timeouts.Idle}, {"whole", u.Timeouts.Whole}} {
 		if t.Duration <= 0 || t.Duration > maxTimeout {
 			file.invalid(append(slices.Clip(at), "timeouts", t.field), "must be more than 0 and at most %s", maxTimeout)
 		}

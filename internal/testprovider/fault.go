@@ -1,6 +1,8 @@
 package testprovider
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -96,3 +98,29 @@ func send(w http.ResponseWriter, data string) {
 	_, _ = fmt.Fprintf(w, "data: %s\n\n", data) // fails only if the caller has left
 	w.(http.Flusher).Flush()                    //nolint:errcheck,forcetypeassert // the server's own
 }
+
+// Replay answers with a raw response, as a server sent it, in flushes of a few bytes.
+func Replay(raw []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(raw)), r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer func() { _ = resp.Body.Close() }()
+		for name, values := range resp.Header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(resp.StatusCode)
+		part := make([]byte, replayBytes)
+		for err == nil {
+			var n int
+			n, err = resp.Body.Read(part)
+			_, _ = w.Write(part[:n]) // fails only if the caller has left
+			w.(http.Flusher).Flush() //nolint:errcheck,forcetypeassert // the server's own
+		}
+	}
+}
+
+// replayBytes is the size of a flush, which cuts events.
+const replayBytes = 61
