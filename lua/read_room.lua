@@ -6,7 +6,7 @@
 -- ARGV[3] limits of the model, see limits_of in include upstream
 -- ARGV[4] maximum number of users to return
 --
--- Returns {code, used, waiting, stopped, paused, reason, upstreams, unknown, queues, users}; code is OK
+-- Returns {code, used, waiting, stopped, paused, reason, upstreams, unknown, revision, queues, users}; code is OK
 --   used     number of slots in use
 --   stopped  ms until the pace or a pause permits a grant, 0 when it does, and for a pause by an operator
 --   paused   1 when an operator paused the model, for the reason
@@ -15,6 +15,7 @@
 --            none; cause: its reason; probing: 1 after failures, for the same cause, until a call succeeds; learned: 1 for an automatic cap; provider cap: number of slots of the provider,
 --            of all models together, 0 for no limit; provider used: how many of them are in use
 --   unknown  upstreams that are not in the limits, and for which operators have set some or a pause
+--   revision  the highest revision of limits that Redis knows
 --   queues   {queue, weight, slots in use, number of waiters, wait} of each queue; wait: ms until a call that is submitted now, of a
 --            user without others, gets a slot, -1 when it is not known
 --   users    {path of a flow, number of waiters} of those with the most
@@ -77,5 +78,6 @@ table.sort(users, function(a, b) return a[2] > b[2] or a[2] == b[2] and a[1] < b
 for i = #users, most + 1, -1 do table.remove(users, i) end
 return {
   'OK', total, redis.call('ZCARD', room.waiting) + redis.call('ZCARD', waiters.waiting), stopped(room) or 0, room.paused and 1 or 0,
-  redis.call('HGET', room.stem .. 'limits', 'reason') or '', upstreams, unknown, queues, users,
+  redis.call('HGET', room.stem .. 'limits', 'reason') or '', upstreams, unknown,
+  redis.call('HGET', room.stem .. 'limits', 'revision') or '0', queues, users,
 }

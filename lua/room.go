@@ -57,9 +57,10 @@ type Room struct {
 	Reason    string
 	Upstreams []UpstreamUse // in the order of the limits
 	// Unknown are the upstreams that are not in the limits, such as renamed ones, and for which operators have set some or a pause.
-	Unknown []string
-	Queues  []QueueUse    // by falling weight
-	Users   []UserWaiting // those with the most waiting leases
+	Unknown  []string
+	Revision int64         // the highest revision of limits that Redis knows
+	Queues   []QueueUse    // by falling weight
+	Users    []UserWaiting // those with the most waiting leases
 }
 
 // UpstreamUse is the state of an upstream.
@@ -107,7 +108,7 @@ func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits
 			})
 		})
 	})
-	room.Unknown = r.texts()
+	room.Unknown, room.Revision = r.texts(), r.wide()
 	r.list(func() {
 		r.list(func() {
 			room.Queues = append(room.Queues, QueueUse{

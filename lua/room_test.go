@@ -520,7 +520,7 @@ func fill(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int) {
 // fillAt lets n leases wait, of users in groups.
 func fillAt(t testing.TB, s *lua.Scripts, limits lua.ModelLimits, n int, group func(i int) lua.Group) {
 	t.Helper()
-	const batch = 500
+	const batch = 100 // a busy machine renews more too slowly
 	for from := 0; from < n; from += batch {
 		m := lua.ModelLeases{Model: "m", Limits: limits}
 		for i := from; i < min(n, from+batch); i++ {

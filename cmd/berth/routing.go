@@ -89,14 +89,11 @@ func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template)
 	return nil
 }
 
-// printUpstreams prints the upstreams of the models that have several, or aliases.
+// printUpstreams prints the upstreams of the models.
 func printUpstreams(out io.Writer, models *llm.Catalog) error {
 	w := newTable(out)
 	head := "\nMODEL\tUPSTREAM\tPROVIDER\tID\tRANK\tCAP\tALIASES\n"
 	for _, m := range models.Models() {
-		if len(m.Upstreams) == 1 && len(m.Aliases) == 0 {
-			continue
-		}
 		for _, u := range m.Upstreams {
 			slots := strconv.Itoa(u.Cap)
 			if u.Auto {

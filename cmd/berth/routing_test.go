@@ -47,7 +47,7 @@ func TestRoutingPrint_Upstreams_Listed(t *testing.T) {
 	for line := range strings.Lines(upstreams) {
 		rows = append(rows, strings.Join(strings.Fields(line), " "))
 	}
-	require.Equal(t, []string{"MODEL UPSTREAM PROVIDER ID RANK CAP ALIASES", "two q q two 1 auto, 2 to 64 gpt-5", "two p p x 2 5 gpt-5"}, rows[:3])
+	require.Equal(t, []string{"MODEL UPSTREAM PROVIDER ID RANK CAP ALIASES", "one p p one 1 5", "two q q two 1 auto, 2 to 64 gpt-5", "two p p x 2 5 gpt-5"}, rows[:4])
 	require.NotContains(t, out.String(), "gpt-5 default", "routes have the names of models")
 }
 

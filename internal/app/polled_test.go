@@ -78,6 +78,26 @@ func TestPolled_TasksNeedModelThatNoWorkerPolls_LoggedOnce(t *testing.T) {
 	require.False(t, known["m"])
 }
 
+// G12: a process that starts on an older backup of the database publishes its routing above the revision that Redis knows.
+func TestRoutingCheck_RedisKnowsHigherRevision_RoutingExceedsIt(t *testing.T) {
+	t.Parallel()
+	b := routed(t, "providers: {p: {baseURL: http://127.0.0.1:1/v1}}\nmodels: {m: {provider: p, cap: 2}}\n")
+	slots := func() int {
+		room, err := b.scripts.ReadRoom(t.Context(), "m", b.routing.Current().LimitsOf("m", 0), 0)
+		require.NoError(t, err)
+		return room.Upstreams[0].Cap
+	}
+	lost := lua.OneUpstream(9)
+	lost.Revision = 7
+	_, _, err := b.scripts.ReleaseSlot(t.Context(), "m", lost, lua.SlotTimes{TTL: lua.ModelLease, Grant: lua.ModelGrant},
+		lua.Lease{Process: "p", Path: lua.Path{Queue: "q", UserID: "u"}}.ID())
+	require.NoError(t, err)
+	require.Equal(t, 9, slots(), "limits of revision 1 have no effect")
+	newRoutingCheck(b, slog.New(slog.DiscardHandler)).settings(t.Context())
+	require.EqualValues(t, 8, b.routing.Current().Revision)
+	require.Equal(t, 2, slots())
+}
+
 // G12: what operators have set for an upstream that was renamed is logged by name, once.
 func TestRoutingCheck_UpstreamRenamed_SettingsWithoutEffectLogged(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"berth/internal/health"
 	"berth/internal/pause"
 )
 
@@ -38,7 +39,7 @@ func (c *routingCheck) run(ctx context.Context) {
 	}
 }
 
-// settings logs what operators have set for upstreams that the routing does not have, as after a rename: it has no effect.
+// settings makes the routing exceed the revisions that Redis knows, and logs what operators have set for upstreams that the routing does not have, as after a rename: it has no effect.
 func (c *routingCheck) settings(ctx context.Context) {
 	now := c.base.routing.Current()
 	for _, model := range now.ModelNames() {
@@ -50,6 +51,9 @@ func (c *routingCheck) settings(ctx context.Context) {
 				c.request()
 			}
 			return
+		}
+		if err := c.base.routing.Exceed(ctx, room.Revision); err != nil {
+			c.log.WarnContext(ctx, "routing not published again; limits of this revision have no effect", "dependency", health.Database, "revision", now.Revision, "known", room.Revision, "error", err)
 		}
 		for _, upstream := range room.Unknown {
 			if key := model + " " + upstream; !c.warned[key] {

@@ -63,7 +63,7 @@ type OfferedRouting struct {
 // them, and one that starts with an old file does not replace a newer one. changed: the file has just got this content, so that a known one is
 // published again, unless an operator has published the present one. The content of the program is for an installation without another one.
 func (l *Ledger) OfferRouting(ctx context.Context, r RoutingRevision, changed bool) (OfferedRouting, error) {
-	return l.publishRouting(ctx, r, func(o OfferedRouting) bool {
+	return l.publishRouting(ctx, r, 0, func(o OfferedRouting) bool {
 		own := o.Newest.CreatedBy == "" // no operator has decided
 		switch {
 		case o.Newest.Revision == 0:
@@ -77,11 +77,17 @@ func (l *Ledger) OfferRouting(ctx context.Context, r RoutingRevision, changed bo
 
 // PutRouting publishes a content of an operator, also one that was published before. The newest one stays as it is.
 func (l *Ledger) PutRouting(ctx context.Context, r RoutingRevision) (OfferedRouting, error) {
-	return l.publishRouting(ctx, r, func(OfferedRouting) bool { return true })
+	return l.publishRouting(ctx, r, 0, func(OfferedRouting) bool { return true })
 }
 
-// publishRouting makes a content the newest, unless it is, if the present state permits it.
-func (l *Ledger) publishRouting(ctx context.Context, r RoutingRevision, permits func(OfferedRouting) bool) (out OfferedRouting, err error) {
+// RaiseRouting publishes a content with a number above one that processes have used and the database has lost, as after an older backup was restored:
+// limits of lower numbers would have no effect. A newest one that is at least as high stays.
+func (l *Ledger) RaiseRouting(ctx context.Context, r RoutingRevision, above int64) (OfferedRouting, error) {
+	return l.publishRouting(ctx, r, above, func(o OfferedRouting) bool { return o.Newest.Revision < above })
+}
+
+// publishRouting makes a content the newest, unless it is, with a number above another one, if the present state permits it.
+func (l *Ledger) publishRouting(ctx context.Context, r RoutingRevision, above int64, permits func(OfferedRouting) bool) (out OfferedRouting, err error) {
 	for again := true; again && err == nil; {
 		err = l.inTx(ctx, "publish routing", func(tx *sql.Tx) (err error) {
 			again, out = false, OfferedRouting{}
@@ -93,11 +99,11 @@ func (l *Ledger) publishRouting(ctx context.Context, r RoutingRevision, permits 
 			if err := tx.QueryRowContext(ctx, `SELECT COALESCE(max(revision), 0) FROM routing_revisions WHERE hash = $1`, r.Hash).Scan(&out.Own); err != nil {
 				return err
 			}
-			if newest.Hash == r.Hash || !permits(out) {
+			if newest.Hash == r.Hash && newest.Revision >= above || !permits(out) {
 				return nil
 			}
 			next := r
-			next.Revision, next.CreatedAt, next.CreatedBy, next.Origin = newest.Revision+1, time.UnixMilli(time.Now().UnixMilli()).UTC(), plain(r.CreatedBy), plain(r.Origin)
+			next.Revision, next.CreatedAt, next.CreatedBy, next.Origin = max(newest.Revision, above)+1, time.UnixMilli(time.Now().UnixMilli()).UTC(), plain(r.CreatedBy), plain(r.Origin)
 			res, err := tx.ExecContext(ctx, insertRouting, next.Revision, next.Hash, next.Source, next.Origin, millis(next.CreatedAt), next.CreatedBy, plain(next.Content))
 			if err != nil {
 				return err

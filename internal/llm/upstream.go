@@ -82,7 +82,7 @@ func (c *Catalog) model(name string, cfg ModelConfig) Model {
 	for _, u := range cfg.complete(name) {
 		up := Upstream{
 			Name: u.Name, Provider: u.Provider, ID: u.ID, Rank: u.Rank, Cap: u.Cap.Calls, ProviderCap: c.cfg.Providers[u.Provider].Cap,
-			RPM: u.RPM, TPM: u.TPM, ContextTokens: u.ContextTokens, MaxOutputTokens: u.MaxOutputTokens, Timeouts: u.Timeouts, Price: *u.Price,
+			RPM: *u.RPM, TPM: *u.TPM, ContextTokens: u.ContextTokens, MaxOutputTokens: u.MaxOutputTokens, Timeouts: u.Timeouts, Price: *u.Price,
 			Extra: u.Extra, config: u,
 		}
 		if u.Cap.Auto {

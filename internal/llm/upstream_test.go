@@ -239,6 +239,16 @@ func TestStream_Upstream_RequestIsItsOwn(t *testing.T) {
 }
 
 // A small context has room for texts, too: at most a half of it is kept for the instructions.
+func TestModels_NoLimitOfAnUpstream_ThatOfTheModelNotUsed(t *testing.T) { // G12
+	t.Parallel()
+	content, err := ParseContent("routing.yaml", string(routingOf("  m: {provider: zeta, rpm: 60, tpm: 0, upstreams: [{name: a}, {name: b, rpm: 0, tpm: 5}]}\n")))
+	require.NoError(t, err)
+	c, err := NewCatalog(content.Config, Settings{})
+	require.NoError(t, err)
+	m, _ := c.Model("m")
+	require.Equal(t, []int{60, 0, 0, 5}, []int{m.Upstreams[0].RPM, m.Upstreams[0].TPM, m.Upstreams[1].RPM, m.Upstreams[1].TPM})
+}
+
 func TestCheckCalls_ProvidersHang_BoundedAndConcurrent(t *testing.T) { // G12
 	t.Parallel()
 	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

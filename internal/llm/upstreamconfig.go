@@ -39,9 +39,9 @@ type UpstreamConfig struct {
 	Rank int `yaml:"rank"`
 	// ContextTokens is the maximum size of prompt and answer together; 0 if it is unknown.
 	ContextTokens int `yaml:"contextTokens"`
-	// RPM and TPM are the maximum numbers of calls and of tokens per minute; 0 for no limit.
-	RPM             int      `yaml:"rpm"`
-	TPM             int      `yaml:"tpm"`
+	// RPM and TPM are the maximum numbers of calls and of tokens per minute; 0 for no limit, nil for that of the model.
+	RPM             *int     `yaml:"rpm"`
+	TPM             *int     `yaml:"tpm"`
 	MaxOutputTokens int      `yaml:"maxOutputTokens"`
 	Timeouts        Timeouts `yaml:"timeouts"`
 	// Price is nil for that of the model; that of a model without one is zero.
@@ -114,6 +114,7 @@ func (m ModelConfig) complete(name string) []UpstreamConfig {
 		u.Timeouts.FirstByte = cmp.Or(u.Timeouts.FirstByte, DefaultFirstByte)
 		u.Timeouts.Idle = cmp.Or(u.Timeouts.Idle, DefaultIdle)
 		u.Timeouts.Whole = cmp.Or(u.Timeouts.Whole, DefaultWhole)
+		u.RPM, u.TPM = cmp.Or(u.RPM, new(int)), cmp.Or(u.TPM, new(int))
 		if u.Price == nil {
 			u.Price = &Price{}
 		}

@@ -30,6 +30,7 @@ type store interface {
 	OfferRouting(ctx context.Context, r ledger.RoutingRevision, changed bool) (ledger.OfferedRouting, error)
 	NewestRouting(ctx context.Context) (int64, error)
 	Routing(ctx context.Context, revision int64) (ledger.RoutingRevision, error)
+	RaiseRouting(ctx context.Context, r ledger.RoutingRevision, above int64) (ledger.OfferedRouting, error)
 	RoutingModels(ctx context.Context) (map[string]int64, error)
 	OpenModels(ctx context.Context) (map[string]int, error)
 }
@@ -42,9 +43,10 @@ type Routing struct {
 	ledger   store // nil for Fixed
 
 	current    atomic.Pointer[Snapshot]
-	refreshing sync.Mutex //nolint:forbidigo // one caller reads the ledger at a time, and readers of current do not wait; it guards what follows
-	seen       int64      // the newest revision that was read, or could not be
-	checked    time.Time  // when the models of open tasks were last read
+	refreshing sync.Mutex             //nolint:forbidigo // one caller reads the ledger at a time, and readers of current do not wait; it guards what follows
+	seen       int64                  // the newest revision that was read, or could not be
+	used       ledger.RoutingRevision // the current one
+	checked    time.Time              // when the models of open tasks were last read
 	warned     map[string]bool
 }
 
@@ -125,6 +127,11 @@ func (r *Routing) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if now := r.Current().Revision; newest < now {
+		if newest, err = r.raise(ctx, now); err != nil {
+			return err
+		}
+	}
 	if newest != r.seen {
 		if err := r.replace(ctx, newest); err != nil {
 			return err
@@ -134,6 +141,34 @@ func (r *Routing) Refresh(ctx context.Context) error {
 		return r.check(ctx)
 	}
 	return nil
+}
+
+// Exceed publishes the current revision again above a known one that the database has lost, as after an older backup was restored: Redis ignores
+// limits of lower revisions.
+func (r *Routing) Exceed(ctx context.Context, known int64) error {
+	if r.ledger == nil || known <= r.Current().Revision {
+		return nil
+	}
+	if err := r.Refresh(ctx); err != nil || known <= r.Current().Revision { // it was only not read yet
+		return err
+	}
+	r.refreshing.Lock()
+	_, err := r.raise(ctx, known)
+	r.refreshing.Unlock()
+	if err != nil {
+		return err
+	}
+	return r.Refresh(ctx)
+}
+
+// raise publishes the current content above a revision, unless the database has a newer one, and returns the newest.
+func (r *Routing) raise(ctx context.Context, above int64) (newest int64, err error) {
+	out, err := r.ledger.RaiseRouting(ctx, r.used, above)
+	if err == nil && out.Published {
+		r.log.WarnContext(ctx, "routing published again: the database has lost the revision that processes use, as after an older backup was restored",
+			"lost", above, "revision", out.Newest.Revision, "advice", "berth routing list shows the revisions; berth routing activate returns to another one")
+	}
+	return out.Newest.Revision, err
 }
 
 // errUnreadable: no revision can be read by this release.
@@ -157,6 +192,8 @@ func (r *Routing) replace(ctx context.Context, newest int64) error {
 			}
 		}
 		r.current.Store(next)
+		r.used = found
+		r.used.Models = catalog.ModelNames()
 		r.seen, r.checked = newest, time.Time{}
 		r.log.InfoContext(ctx, "routing changed", "revision", revision, "former", old.Revision, "source", found.Source, "origin", found.Origin, "by", found.CreatedBy)
 		r.warnOfFile(ctx, found)

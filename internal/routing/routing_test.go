@@ -173,6 +173,46 @@ func TestRouting_FileChanged_RevisionPerMeaning(t *testing.T) {
 	require.Contains(t, all[0].Origin, p.path)
 }
 
+// G12: after an older backup of the database was restored, the revision in use gets a number above all that were used, which Redis would ignore
+// otherwise.
+func TestRouting_OlderDatabaseRestored_CurrentRevisionExceedsLostOnes(t *testing.T) {
+	t.Parallel()
+	t.Run("processes run", func(t *testing.T) {
+		t.Parallel()
+		l, backup := testledger.Open(t, testledger.Migrated.SQLite(t)), testledger.Open(t, testledger.Migrated.SQLite(t))
+		old := start(t, backup, with(1, "m"))
+		old.uses(1, 1)
+		p := start(t, l, with(1, "m"))
+		for i := range 3 {
+			p.write(with(2+i, "m"))
+			p.uses(int64(2+i), 2+i)
+		}
+		p.refreshing.Lock()
+		p.ledger = backup
+		p.refreshing.Unlock()
+		p.uses(5, 4)
+		old.uses(5, 4)
+		p.logs("level=WARN msg=\"routing published again: the database has lost the revision that processes use", "lost=4 revision=5")
+	})
+	t.Run("processes are started", func(t *testing.T) {
+		t.Parallel()
+		l := testledger.Open(t, testledger.Migrated.SQLite(t))
+		a, b := start(t, l, with(1, "m")), start(t, l, with(1, "m"))
+		for _, p := range []*process{a, b, a} {
+			require.NoError(t, p.Exceed(t.Context(), 7)) // which Redis knows
+		}
+		for _, p := range []*process{a, b} {
+			p.uses(8, 1)
+		}
+		require.NoError(t, a.Exceed(t.Context(), 8))
+		a.write(with(2, "m"))
+		b.uses(9, 2)
+		all, _, err := l.RoutingRevisions(t.Context(), "", 0)
+		require.NoError(t, err)
+		require.Len(t, all, 3)
+	})
+}
+
 // A revision of a later release is left alone.
 func TestRouting_RevisionUnreadable_LastReadableOneRemains(t *testing.T) {
 	t.Parallel()
