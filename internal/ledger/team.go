@@ -230,6 +230,8 @@ func (l *Ledger) members(ctx context.Context, owner SettingKind, id, kind string
 type LevelQuery struct {
 	Prefix string // of the id
 	Team   string // of applications
+	// Defined excludes teams that only tokens have named.
+	Defined bool
 }
 
 // Teams returns a page of teams by id, without their members, and the cursor of the next page, empty after the last. limit is at most 200;
@@ -250,6 +252,9 @@ func pageOfLevels[T any](
 	p := pageBehind(cursor, limit, &after)
 	p.add("s.kind =", string(kind))
 	p.text("m.owner", q.Team)
+	if q.Defined {
+		p.add("s.updated_by <>", "")
+	}
 	if q.Prefix != "" {
 		p.addAs("SUBSTR(s.id, 1, LENGTH(CAST($%[1]d AS TEXT))) = $%[1]d", plain(q.Prefix))
 	}

@@ -167,6 +167,9 @@ func TestTeams_ManyTeams_ListedInPages(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, found, want, prefix)
 		}
+		defined, _, err := l.Teams(ctx, LevelQuery{Defined: true}, "", 5)
+		require.NoError(t, err)
+		require.Equal(t, []berth.Team{heavy}, defined, "not those that tokens have named")
 		_, _, err = l.Teams(ctx, LevelQuery{}, "nonsense", 1)
 		requireCode(t, berth.CodeInvalid, err)
 	})
