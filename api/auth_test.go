@@ -75,6 +75,7 @@ var scopesOf = map[string][]string{
 	"POST /v1/nodes/{id}/undrain":  {"operator"},
 	"GET /v1/models":               {"operator"},
 	"PATCH /v1/models/{name}":      {"operator"},
+	"GET /v1/models/{name}/levels": {"operator"},
 
 	"PATCH /v1/models/{name}/upstreams/{upstream}": {"operator"},
 	"GET /v1/routing":                      {"operator"},

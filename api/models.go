@@ -91,6 +91,9 @@ type upstreamInput struct {
 
 func (s *server) modelRoutes() {
 	register(s, "GET /v1/models", forOperator, s.listModels, op("list-models", "models", "List the models with their limits, slots and waiting calls"))
+	register(s, "GET /v1/models/{name}/levels", forOperator, s.getLevels, op("get-model-levels", "models",
+		"Get what uses a model and what waits for it on each level, and why it waits",
+		"Levels are queues, teams, applications, users and end users: of each the largest, whatever the number of waiting calls."))
 	register(s, "GET /v1/queues", forOperator, s.listQueues, op("list-queues", "models", "List the queues with their slots and waiting calls"))
 	register(s, "PATCH /v1/models/{name}", forOperator, s.patchModel, op("patch-model", "models", "Change the limits of a model, pause or resume it",
 		"Fields that are absent keep their values. The change applies to the next call of any process, and running calls continue. "+

@@ -38,7 +38,8 @@ type putAppInput struct {
 
 // LevelPage selects a page of teams or applications.
 type LevelPage struct {
-	Limit int `query:"limit" minimum:"1" maximum:"200" default:"50"`
+	Prefix string `query:"prefix" maxLength:"128" doc:"Only those whose id begins with this text"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
 	CursorParam
 }
 
@@ -96,7 +97,7 @@ func (s *server) groupOf(ctx context.Context, serviceID, endUser string) (berth.
 }
 
 func (s *server) listTeams(ctx context.Context, in *LevelPage) (*teamsOutputBody, error) {
-	teams, next, err := s.Ledger.Teams(ctx, in.Cursor, in.Limit)
+	teams, next, err := s.Ledger.Teams(ctx, ledger.LevelQuery{Prefix: in.Prefix}, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func (s *server) deleteTeam(ctx context.Context, in *TeamPath) (*struct{}, error
 }
 
 func (s *server) listApps(ctx context.Context, in *appsInput) (*appsOutputBody, error) {
-	apps, next, err := s.Ledger.Apps(ctx, in.TeamID, in.Cursor, in.Limit)
+	apps, next, err := s.Ledger.Apps(ctx, ledger.LevelQuery{Prefix: in.Prefix, Team: in.TeamID}, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -94,6 +94,8 @@ func TestTeams_DefinedAndDeleted_ShownWithUse(t *testing.T) {
 	require.Equal(t, team, listed)
 	require.Equal(t, []any{app}, get("/v1/apps?teamId=search")["apps"])
 	require.Len(t, get("/v1/apps")["apps"], 2)
+	require.Equal(t, []any{team}, get("/v1/teams?prefix=se")["teams"])
+	require.Empty(t, get("/v1/apps?prefix=se")["apps"])
 
 	a := h.call(http.MethodDelete, "/v1/teams/search", h.operator(), nil)
 	require.Equal(t, http.StatusConflict, a.status)

@@ -69,10 +69,11 @@ func (s *server) logDescription(body, row any, op huma.Operation) huma.Operation
 type usageInput struct {
 	LogPage
 
-	TeamID  string      `query:"teamId" maxLength:"255" doc:"Only calls that count for this team"`
-	AppID   string      `query:"appId" maxLength:"255" doc:"Only calls that count for this application"`
-	Model   string      `query:"model" maxLength:"128" doc:"Only calls of this model"`
-	Outcome callOutcome `query:"outcome" doc:"Only calls with this outcome: success, running, or the code of a failure"`
+	TeamID   string      `query:"teamId" maxLength:"255" doc:"Only calls that count for this team"`
+	AppID    string      `query:"appId" maxLength:"255" doc:"Only calls that count for this application"`
+	Model    string      `query:"model" maxLength:"128" doc:"Only calls of this model"`
+	Upstream string      `query:"upstream" maxLength:"128" doc:"Only calls of upstreams with this name"`
+	Outcome  callOutcome `query:"outcome" doc:"Only calls with this outcome: success, running, or the code of a failure"`
 }
 
 // callOutcome is the outcome of a model call: of ledger, or the code of a failure.
@@ -142,7 +143,7 @@ func (s *server) listUsage(ctx context.Context, in *usageInput) (*exportOutput, 
 	if err != nil {
 		return nil, err
 	}
-	q := ledger.UsageQuery{UserID: userID, TaskID: in.TaskID, TeamID: in.TeamID, AppID: in.AppID, Model: in.Model, Outcome: string(in.Outcome), From: in.From, To: in.To}
+	q := ledger.UsageQuery{UserID: userID, TaskID: in.TaskID, TeamID: in.TeamID, AppID: in.AppID, Model: in.Model, Upstream: in.Upstream, Outcome: string(in.Outcome), From: in.From, To: in.To}
 	return readLog(ctx, s, in.LogPage, func(ctx context.Context, cursor string, limit int) ([]usageView, string, error) {
 		found, next, err := s.Ledger.UsageLog(ctx, q, cursor, limit)
 		return convert(found, viewCall), next, err

@@ -18,13 +18,14 @@ const (
 )
 
 type usageSumsInput struct {
-	By     []usageDimension `query:"by" maxItems:"8" doc:"What the sums are by, separated by commas; one sum of all calls without it"`
-	UserID string           `query:"userId" maxLength:"255" doc:"Only calls of this user, for operators"`
-	TeamID string           `query:"teamId" maxLength:"255" doc:"Only calls that count for this team"`
-	AppID  string           `query:"appId" maxLength:"255" doc:"Only calls that count for this application"`
-	Model  string           `query:"model" maxLength:"128" doc:"Only calls of this model"`
-	From   time.Time        `query:"from" doc:"Only calls at or after this time; at most 366 days before to"`
-	To     time.Time        `query:"to" doc:"Only calls before this time"`
+	By       []usageDimension `query:"by" maxItems:"9" doc:"What the sums are by, separated by commas; one sum of all calls without it"`
+	UserID   string           `query:"userId" maxLength:"255" doc:"Only calls of this user, for operators"`
+	TeamID   string           `query:"teamId" maxLength:"255" doc:"Only calls that count for this team"`
+	AppID    string           `query:"appId" maxLength:"255" doc:"Only calls that count for this application"`
+	Model    string           `query:"model" maxLength:"128" doc:"Only calls of this model"`
+	Upstream string           `query:"upstream" maxLength:"128" doc:"Only calls of upstreams with this name"`
+	From     time.Time        `query:"from" doc:"Only calls at or after this time; at most 366 days before to"`
+	To       time.Time        `query:"to" doc:"Only calls before this time"`
 }
 
 // usageDimension is one of ledger.UsageDimensions.
@@ -42,7 +43,7 @@ func (s *server) sumUsage(ctx context.Context, in *usageSumsInput) (*client.Usag
 	if err := cmp.Or(checkUser(caller, in.UserID), checkPeriod(in.From, in.To)); err != nil {
 		return nil, err
 	}
-	q := ledger.UsageQuery{UserID: in.UserID, TeamID: in.TeamID, AppID: in.AppID, Model: in.Model, From: in.From, To: in.To}
+	q := ledger.UsageQuery{UserID: in.UserID, TeamID: in.TeamID, AppID: in.AppID, Model: in.Model, Upstream: in.Upstream, From: in.From, To: in.To}
 	if !caller.Operator() {
 		q.UserID = caller.UserID
 	}
@@ -70,7 +71,7 @@ func (s *server) sumUsage(ctx context.Context, in *usageSumsInput) (*client.Usag
 
 func viewSum(u ledger.UsageSum) client.UsageSum {
 	return client.UsageSum{
-		TeamID: u.TeamID, AppID: u.AppID, UserID: u.UserID, ServiceID: u.ServiceID, Template: u.Template, Model: u.Model, Upstream: u.Upstream, Day: u.Day,
+		TeamID: u.TeamID, AppID: u.AppID, UserID: u.UserID, ServiceID: u.ServiceID, Template: u.Template, Model: u.Model, Upstream: u.Upstream, Day: u.Day, Outcome: u.Outcome,
 		Calls: u.Calls, Failed: u.Failed, InputTokens: u.Tokens.Input, CachedTokens: u.Tokens.Cached, OutputTokens: u.Tokens.Output,
 		ReasoningTokens: u.Tokens.Reasoning, CostMicros: u.CostMicros, Credits: u.Credits,
 	}

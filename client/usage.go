@@ -27,6 +27,7 @@ type UsageSum struct {
 	Model     string `json:"model,omitempty"`
 	Upstream  string `json:"upstream,omitempty"`
 	Day       string `json:"day,omitempty" doc:"In UTC, such as 2026-01-31"`
+	Outcome   string `json:"outcome,omitempty" doc:"success, or the code of a failure"`
 
 	Calls           int64         `json:"calls" doc:"Calls that have ended"`
 	Failed          int64         `json:"failed" doc:"Calls without a usable answer"`

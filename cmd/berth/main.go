@@ -41,7 +41,7 @@ type commands struct {
 	Pool       poolCommands       `cmd:"" help:"List and define pools."`
 	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`
-	Queue      queueCommands      `cmd:"" help:"List queues."`
+	Queue      queueCommands      `cmd:"" help:"List queues, and show why calls wait."`
 	Usage      usageCommand       `cmd:"" help:"Sum model calls with their tokens and costs."`
 	Routing    routingCommands    `cmd:"" help:"Print which models the steps of templates use."`
 	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`

@@ -11,6 +11,7 @@ import (
 
 type queueCommands struct {
 	List queueList `cmd:"" default:"withargs" help:"List the queues with the slots and waiting calls of their models."`
+	Tree queueTree `cmd:"" help:"Show what uses a model and what waits for it, by queue, team, application and user, and why it waits."`
 }
 
 type queueList struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"strconv"
 
@@ -12,17 +13,100 @@ import (
 )
 
 type teamCommands struct {
-	List   teamList   `cmd:"" help:"List the teams with their shares and what they use."`
-	Show   teamShow   `cmd:"" help:"Print a team as JSON: its members, and what it uses of each model."`
-	Set    teamSet    `cmd:"" help:"Define a team, or replace its settings and members."`
-	Delete teamDelete `cmd:"" help:"Delete a team with its lists of members."`
+	List   levelList[teams]   `cmd:"" help:"List the teams with their shares and what they use."`
+	Show   levelShow[teams]   `cmd:"" help:"Print a team as JSON: its members, and what it uses of each model."`
+	Set    levelSet[teamSpec] `cmd:"" help:"Define a team, or replace its settings and members."`
+	Delete levelDelete[teams] `cmd:"" help:"Delete a team with its lists of members."`
 }
 
 type appCommands struct {
-	List   appList   `cmd:"" help:"List the applications with their shares and what they use."`
-	Show   appShow   `cmd:"" help:"Print an application as JSON: its services, and what it uses of each model."`
-	Set    appSet    `cmd:"" help:"Define an application, or replace its settings, team and services."`
-	Delete appDelete `cmd:"" help:"Delete an application."`
+	List   levelList[apps]   `cmd:"" help:"List the applications with their shares and what they use."`
+	Show   levelShow[apps]   `cmd:"" help:"Print an application as JSON: its services, and what it uses of each model."`
+	Set    levelSet[appSpec] `cmd:"" help:"Define an application, or replace its settings, team and services."`
+	Delete levelDelete[apps] `cmd:"" help:"Delete an application."`
+}
+
+// level is a team or an application in a list; names are its cells before the common ones.
+type level struct {
+	names string
+	spec  client.LevelSpec
+	state client.LevelState
+}
+
+// levels are the calls about teams, or those about applications. Its fields are the flags of a list.
+type levels interface {
+	head() string // of the names
+	list(ctx context.Context, api *client.Client) iter.Seq2[level, error]
+	get(ctx context.Context, api *client.Client, id string) (any, error)
+	delete(ctx context.Context, api *client.Client, id string) error
+}
+
+// levelSpec defines a team or an application. Its fields are the flags that the other kind does not have.
+type levelSpec interface {
+	put(ctx context.Context, api *client.Client, id string, spec client.LevelSpec, services []string) (any, error)
+}
+
+type teams struct{}
+
+func (teams) head() string { return "TEAM" }
+
+func (teams) list(ctx context.Context, api *client.Client) iter.Seq2[level, error] {
+	return mapped(api.Teams(ctx), func(t client.Team) level { return level{t.TeamID, t.LevelSpec, t.LevelState} })
+}
+
+func (teams) get(ctx context.Context, api *client.Client, id string) (any, error) {
+	return api.Team(ctx, id)
+}
+
+func (teams) delete(ctx context.Context, api *client.Client, id string) error {
+	return api.DeleteTeam(ctx, id)
+}
+
+type teamSpec struct {
+	Users []string `help:"Users whose requests belong to it, unless their tokens name another team."`
+}
+
+func (t teamSpec) put(ctx context.Context, api *client.Client, id string, spec client.LevelSpec, services []string) (any, error) {
+	return api.PutTeam(ctx, client.Team{TeamID: id, LevelSpec: spec, Users: t.Users, Services: services})
+}
+
+type apps struct {
+	Team string `help:"List only applications of this team."`
+}
+
+func (apps) head() string { return "APPLICATION\tTEAM" }
+
+func (a apps) list(ctx context.Context, api *client.Client) iter.Seq2[level, error] {
+	return mapped(api.Apps(ctx, a.Team), func(a client.App) level {
+		return level{a.AppID + "\t" + cmp.Or(a.TeamID, "-"), a.LevelSpec, a.LevelState}
+	})
+}
+
+func (apps) get(ctx context.Context, api *client.Client, id string) (any, error) {
+	return api.App(ctx, id)
+}
+
+func (apps) delete(ctx context.Context, api *client.Client, id string) error {
+	return api.DeleteApp(ctx, id)
+}
+
+type appSpec struct {
+	Team string `help:"Team of the application, which must exist."`
+}
+
+func (a appSpec) put(ctx context.Context, api *client.Client, id string, spec client.LevelSpec, services []string) (any, error) {
+	return api.PutApp(ctx, client.App{AppID: id, TeamID: a.Team, LevelSpec: spec, Services: services})
+}
+
+// mapped applies f to the items of a sequence.
+func mapped[From, To any](all iter.Seq2[From, error], f func(From) To) iter.Seq2[To, error] {
+	return func(yield func(To, error) bool) {
+		for v, err := range all {
+			if !yield(f(v), err) {
+				return
+			}
+		}
+	}
 }
 
 // levelFlags are the settings of a team or an application.
@@ -60,103 +144,55 @@ func levelCells(spec client.LevelSpec, state client.LevelState) string {
 	return fmt.Sprintf("%v\t%d\t%s\t%d\t%s\t%s", spec.Weight, state.InUse, slots, state.Waiting, status, named(spec.Title))
 }
 
-type teamList struct {
+type levelList[L levels] struct {
 	agent.Server `embed:""`
+	Of           L `embed:""`
 }
 
-// Run prints the teams as a table.
-func (c *teamList) Run(ctx context.Context, api *client.Client) error {
+// Run prints the teams or applications as a table.
+func (c *levelList[L]) Run(ctx context.Context, api *client.Client) error {
 	w := newTable(os.Stdout)
-	fmt.Fprintln(w, "TEAM\t"+levelColumns)
-	for t, err := range api.Teams(ctx) {
+	fmt.Fprintln(w, c.Of.head()+"\t"+levelColumns)
+	for l, err := range c.Of.list(ctx, api) {
 		if err != nil {
 			return w.fail(err)
 		}
-		fmt.Fprintf(w, "%s\t%s\n", t.TeamID, levelCells(t.LevelSpec, t.LevelState))
+		fmt.Fprintf(w, "%s\t%s\n", l.names, levelCells(l.spec, l.state))
 	}
 	return w.Flush()
 }
 
-// teamName is the argument of the commands about one team.
-type teamName struct {
+// levelName is the argument of the commands about one team or application.
+type levelName struct {
 	agent.Server `embed:""`
-	ID           idArg `arg:"" help:"Id of the team."`
+	ID           idArg `arg:"" help:"Its id."`
 }
 
-type teamShow struct{ teamName }
+type levelShow[L levels] struct{ levelName }
 
-// Run prints the team.
-func (c *teamShow) Run(ctx context.Context, api *client.Client) error {
-	t, err := api.Team(ctx, string(c.ID))
-	return printJSON(t, err)
+// Run prints the team or application.
+func (c *levelShow[L]) Run(ctx context.Context, api *client.Client) error {
+	var of L
+	v, err := of.get(ctx, api, string(c.ID))
+	return printJSON(v, err)
 }
 
-type teamSet struct {
-	teamName
+type levelSet[S levelSpec] struct {
+	levelName
 	levelFlags
-	Users []string `help:"Users whose requests belong to it, unless their tokens name another team."`
+	Spec S `embed:""`
 }
 
-// Run defines the team and prints it.
-func (c *teamSet) Run(ctx context.Context, api *client.Client) error {
-	t, err := api.PutTeam(ctx, client.Team{TeamID: string(c.ID), LevelSpec: c.spec(), Users: c.Users, Services: c.Services})
-	return printJSON(t, err)
+// Run defines the team or application and prints it.
+func (c *levelSet[S]) Run(ctx context.Context, api *client.Client) error {
+	v, err := c.Spec.put(ctx, api, string(c.ID), c.spec(), c.Services)
+	return printJSON(v, err)
 }
 
-type teamDelete struct{ teamName }
+type levelDelete[L levels] struct{ levelName }
 
-// Run deletes the team.
-func (c *teamDelete) Run(ctx context.Context, api *client.Client) error {
-	return api.DeleteTeam(ctx, string(c.ID))
-}
-
-type appList struct {
-	agent.Server `embed:""`
-	Team         string `help:"List only applications of this team."`
-}
-
-// Run prints the applications as a table.
-func (c *appList) Run(ctx context.Context, api *client.Client) error {
-	w := newTable(os.Stdout)
-	fmt.Fprintln(w, "APPLICATION\tTEAM\t"+levelColumns)
-	for a, err := range api.Apps(ctx, c.Team) {
-		if err != nil {
-			return w.fail(err)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", a.AppID, cmp.Or(a.TeamID, "-"), levelCells(a.LevelSpec, a.LevelState))
-	}
-	return w.Flush()
-}
-
-// appName is the argument of the commands about one application.
-type appName struct {
-	agent.Server `embed:""`
-	ID           idArg `arg:"" help:"Id of the application."`
-}
-
-type appShow struct{ appName }
-
-// Run prints the application.
-func (c *appShow) Run(ctx context.Context, api *client.Client) error {
-	a, err := api.App(ctx, string(c.ID))
-	return printJSON(a, err)
-}
-
-type appSet struct {
-	appName
-	levelFlags
-	Team string `help:"Team of the application, which must exist."`
-}
-
-// Run defines the application and prints it.
-func (c *appSet) Run(ctx context.Context, api *client.Client) error {
-	a, err := api.PutApp(ctx, client.App{AppID: string(c.ID), TeamID: c.Team, LevelSpec: c.spec(), Services: c.Services})
-	return printJSON(a, err)
-}
-
-type appDelete struct{ appName }
-
-// Run deletes the application.
-func (c *appDelete) Run(ctx context.Context, api *client.Client) error {
-	return api.DeleteApp(ctx, string(c.ID))
+// Run deletes the team or application.
+func (c *levelDelete[L]) Run(ctx context.Context, api *client.Client) error {
+	var of L
+	return of.delete(ctx, api, string(c.ID))
 }

@@ -15,17 +15,19 @@ import (
 type usageCommand struct {
 	agent.Server `embed:""`
 
-	By    []string      `help:"Sum by these, separated by commas: team, app, user, service, template, model, upstream, day." default:"team,model" enum:"team,app,user,service,template,model,upstream,day"`
-	Team  string        `help:"Sum only calls that count for this team."`
-	User  string        `help:"Sum only calls of this user; for operators."`
-	Model string        `help:"Sum only calls of this model."`
-	Since time.Duration `help:"Sum the calls of this time before now." default:"720h"`
+	By       []string      `help:"Sum by these, separated by commas: team, app, user, service, template, model, upstream, day, outcome." default:"team,model" enum:"team,app,user,service,template,model,upstream,day,outcome"`
+	Team     string        `help:"Sum only calls that count for this team."`
+	User     string        `help:"Sum only calls of this user; for operators."`
+	Model    string        `help:"Sum only calls of this model."`
+	Upstream string        `help:"Sum only calls of upstreams with this name."`
+	App      string        `help:"Sum only calls that count for this application."`
+	Since    time.Duration `help:"Sum the calls of this time before now." default:"720h"`
 }
 
 // Run prints the sums as a table, the highest costs first.
 func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
 	query := url.Values{"by": {strings.Join(c.By, ",")}, "from": {time.Now().Add(-c.Since).UTC().Format(time.RFC3339)}}
-	for name, value := range map[string]string{"teamId": c.Team, "userId": c.User, "model": c.Model} {
+	for name, value := range map[string]string{"teamId": c.Team, "userId": c.User, "model": c.Model, "appId": c.App, "upstream": c.Upstream} {
 		if value != "" {
 			query.Set(name, value)
 		}
@@ -38,7 +40,8 @@ func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
 	fmt.Fprintln(w, strings.ToUpper(strings.Join(c.By, "\t"))+"\tCALLS\tFAILED\tINPUT\tCACHED\tOUTPUT\tCOST (USD)\tCREDITS")
 	for _, u := range found.Sums {
 		of := map[string]string{
-			"team": u.TeamID, "app": u.AppID, "user": u.UserID, "service": u.ServiceID, "template": u.Template, "model": u.Model, "upstream": u.Upstream, "day": u.Day,
+			"team": u.TeamID, "app": u.AppID, "user": u.UserID, "service": u.ServiceID, "template": u.Template, "model": u.Model, "upstream": u.Upstream,
+			"day": u.Day, "outcome": u.Outcome,
 		}
 		for _, by := range c.By {
 			fmt.Fprintf(w, "%s\t", named(of[by]))
@@ -49,7 +52,7 @@ func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
 		return err
 	}
 	if found.More {
-		fmt.Fprintf(os.Stderr, "only the %d highest costs: use --team, --user, --model or a shorter --since\n", len(found.Sums))
+		fmt.Fprintf(os.Stderr, "only the %d highest costs: use --team, --app, --user, --model, --upstream or a shorter --since\n", len(found.Sums))
 	}
 	return nil
 }

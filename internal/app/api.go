@@ -77,6 +77,9 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			room, err := b.scripts.ReadRoom(ctx, model, limits(model), 0)
 			return room.Waiting, err
 		},
+		Teams: func(ctx context.Context) (map[string]sampler.TeamUse, error) {
+			return teamUses(ctx, b.ledger, b.scripts, b.models(), limits)
+		},
 		Inspect: func(ctx context.Context) (redisconn.Server, error) {
 			return b.redis.Inspect(ctx, b.scripts.Keys().Guard())
 		},

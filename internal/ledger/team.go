@@ -226,24 +226,38 @@ func (l *Ledger) members(ctx context.Context, owner SettingKind, id, kind string
 		`SELECT member FROM team_members WHERE owner_kind = $1 AND owner = $2 AND kind = $3 ORDER BY member`, owner, id, kind)
 }
 
-// Teams returns a page of teams by id, without their members, and the cursor of the next page, empty after the last. limit is at most 200;
-// CodeInvalid for an invalid cursor.
-func (l *Ledger) Teams(ctx context.Context, cursor string, limit int) ([]berth.Team, string, error) {
-	return pageOfLevels(ctx, l, SettingTeam, "", cursor, limit, level.asTeam)
+// LevelQuery selects teams or applications. An empty field matches all.
+type LevelQuery struct {
+	Prefix string // of the id
+	Team   string // of applications
+	// Defined excludes teams that only tokens have named.
+	Defined bool
 }
 
-// Apps is Teams for applications, of one team if it is not empty.
-func (l *Ledger) Apps(ctx context.Context, team, cursor string, limit int) ([]berth.App, string, error) {
-	return pageOfLevels(ctx, l, SettingApp, team, cursor, limit, level.asApp)
+// Teams returns a page of teams by id, without their members, and the cursor of the next page, empty after the last. limit is at most 200;
+// CodeInvalid for an invalid cursor.
+func (l *Ledger) Teams(ctx context.Context, q LevelQuery, cursor string, limit int) ([]berth.Team, string, error) {
+	return pageOfLevels(ctx, l, SettingTeam, q, cursor, limit, level.asTeam)
+}
+
+// Apps is Teams for applications.
+func (l *Ledger) Apps(ctx context.Context, q LevelQuery, cursor string, limit int) ([]berth.App, string, error) {
+	return pageOfLevels(ctx, l, SettingApp, q, cursor, limit, level.asApp)
 }
 
 func pageOfLevels[T any](
-	ctx context.Context, l *Ledger, kind SettingKind, team, cursor string, limit int, as func(level) T,
+	ctx context.Context, l *Ledger, kind SettingKind, q LevelQuery, cursor string, limit int, as func(level) T,
 ) (out []T, next string, err error) {
 	after := ""
 	p := pageBehind(cursor, limit, &after)
 	p.add("s.kind =", string(kind))
-	p.text("m.owner", team)
+	p.text("m.owner", q.Team)
+	if q.Defined {
+		p.add("s.updated_by <>", "")
+	}
+	if q.Prefix != "" {
+		p.addAs("SUBSTR(s.id, 1, LENGTH(CAST($%[1]d AS TEXT))) = $%[1]d", plain(q.Prefix))
+	}
 	rows, next, err := listPage(ctx, l, p, "list levels", levelFields, selectLevels, `s.id > $1 ORDER BY s.id LIMIT CAST($2 AS BIGINT)`,
 		func(v level) []any { return []any{v.id} })
 	for _, v := range rows {

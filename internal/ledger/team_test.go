@@ -91,7 +91,7 @@ func TestPutTeam_MemberOfAnother_Refused(t *testing.T) {
 			})
 		}
 		require.NoError(t, g.Wait())
-		all, _, err := l.Teams(ctx, "", 0)
+		all, _, err := l.Teams(ctx, LevelQuery{}, "", 0)
 		require.NoError(t, err)
 		races := 0
 		for _, x := range all {
@@ -149,20 +149,28 @@ func TestTeams_ManyTeams_ListedInPages(t *testing.T) {
 		for id, of := range map[string]string{"z": "a", "y": "c", "x": "a"} {
 			require.NoError(t, l.PutApp(ctx, berth.App{ID: id, TeamID: of}, "olga"))
 		}
-		first, next, err := l.Teams(ctx, "", 1)
+		first, next, err := l.Teams(ctx, LevelQuery{}, "", 1)
 		require.NoError(t, err)
 		require.Equal(t, []berth.Team{{ID: "a", LevelSettings: berth.DefaultLevel()}}, first)
-		rest, next, err := l.Teams(ctx, next, 5)
+		rest, next, err := l.Teams(ctx, LevelQuery{}, next, 5)
 		require.NoError(t, err)
 		require.Equal(t, []berth.Team{heavy}, rest)
 		require.Empty(t, next)
-		apps, next, err := l.Apps(ctx, "a", "", 1)
+		apps, next, err := l.Apps(ctx, LevelQuery{Team: "a"}, "", 1)
 		require.NoError(t, err)
 		require.Equal(t, "x", apps[0].ID)
-		apps, _, err = l.Apps(ctx, "a", next, 1)
+		apps, _, err = l.Apps(ctx, LevelQuery{Team: "a"}, next, 1)
 		require.NoError(t, err)
 		require.Equal(t, "z", apps[0].ID)
-		_, _, err = l.Teams(ctx, "nonsense", 1)
+		for prefix, want := range map[string]int{"a": 1, "c": 1, "A": 0, "%": 0, "": 2} {
+			found, _, err := l.Teams(ctx, LevelQuery{Prefix: prefix}, "", 5)
+			require.NoError(t, err)
+			require.Len(t, found, want, prefix)
+		}
+		defined, _, err := l.Teams(ctx, LevelQuery{Defined: true}, "", 5)
+		require.NoError(t, err)
+		require.Equal(t, []berth.Team{heavy}, defined, "not those that tokens have named")
+		_, _, err = l.Teams(ctx, LevelQuery{}, "nonsense", 1)
 		requireCode(t, berth.CodeInvalid, err)
 	})
 }

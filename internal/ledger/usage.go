@@ -198,10 +198,11 @@ func (c ModelCall) Outcome() string {
 
 // UsageQuery selects model calls. An empty field matches all. From is inclusive, To exclusive.
 type UsageQuery struct {
-	UserID, TaskID, Model string
-	TeamID, AppID         string
-	Outcome               string
-	From, To              time.Time
+	UserID, TaskID  string
+	Model, Upstream string
+	TeamID, AppID   string
+	Outcome         string
+	From, To        time.Time
 }
 
 var selectCalls = `SELECT ` + usageColumns.names("") + ` FROM usage_log WHERE `
@@ -218,6 +219,7 @@ func (l *Ledger) UsageLog(ctx context.Context, q UsageQuery, cursor string, limi
 	p.text("user_id", q.UserID)
 	p.text("task_id", q.TaskID)
 	p.text("model", q.Model)
+	p.text("upstream", q.Upstream)
 	p.text("team_id", q.TeamID)
 	p.text("app_id", q.AppID)
 	switch q.Outcome {

@@ -66,8 +66,14 @@ func TestUsageSums_ByEachDimension_EqualTheCalls(t *testing.T) {
 			"of an app":        {UsageQuery{AppID: "chat"}, nil, []UsageSum{sum(1, 0, 100)}},
 			"of a user":        {UsageQuery{UserID: "alice"}, nil, []UsageSum{sum(1, 0, 100)}},
 			"of another model": {UsageQuery{Model: "other"}, []string{"model"}, nil},
-			"before":           {UsageQuery{To: time.Now().Add(-time.Hour)}, []string{"team"}, nil},
-			"since":            {UsageQuery{From: time.Now().Add(-time.Hour)}, nil, []UsageSum{sum(3, 1, 600)}},
+			"of an upstream":   {UsageQuery{Upstream: "u"}, nil, []UsageSum{sum(3, 1, 600)}},
+			"of another one":   {UsageQuery{Upstream: "v"}, []string{"upstream"}, nil},
+			"by outcome": {UsageQuery{}, []string{"outcome"}, []UsageSum{
+				with(sum(2, 0, 400), func(u *UsageSum) { u.Outcome = OutcomeSuccess }),
+				with(sum(1, 1, 200), func(u *UsageSum) { u.Outcome = string(berth.CodeProviderUnavailable) }),
+			}},
+			"before": {UsageQuery{To: time.Now().Add(-time.Hour)}, []string{"team"}, nil},
+			"since":  {UsageQuery{From: time.Now().Add(-time.Hour)}, nil, []UsageSum{sum(3, 1, 600)}},
 		} {
 			got, more, err := l.UsageSums(ctx, c.q, c.by)
 			require.NoError(t, err, name)

@@ -25,6 +25,7 @@ const (
 	Status     = attribute.Key("status")
 	TaskQueue  = attribute.Key("task_queue") // of Temporal; those of single nodes are not observed
 	Pool       = attribute.Key("pool")
+	Team       = attribute.Key("team") // of those that operators have defined, a bounded number
 	Reason     = attribute.Key("reason")
 	Setting    = attribute.Key("setting")
 	Script     = attribute.Key("db.stored_procedure.name")
@@ -104,6 +105,8 @@ var (
 	RedisMemoryUsed  = bytes("berth.redis.memory.used", "Memory in use of the Redis that has the keys")
 	RedisMemoryMax   = bytes("berth.redis.memory.max", "Limit of that memory")
 	ModelWaiting     = gauge("berth.model.waiting", "Tasks and calls that wait for a slot of a model, in Redis")
+	TeamInUse        = gauge("berth.team.in_use", "Model slots that a team uses")
+	TeamWaiting      = gauge("berth.team.waiting", "Calls of a team that wait for a slot of a model")
 	TaskQueuePollers = gauge("berth.task_queue.pollers", "Processes that poll a Temporal task queue")
 	TaskQueueBacklog = gauge("berth.task_queue.backlog", "Work in a Temporal task queue that no process has taken")
 	Conferences      = gauge("berth.conferences", "Conferences that have not ended, by status")

@@ -34,14 +34,22 @@ type Options struct {
 	Queues        func() []string
 	DescribeQueue func(ctx context.Context, queue string) (pollers int, backlog int64, err error)
 	// Models returns the names of the models, and Waiting how many tasks and calls wait for one.
-	Models      func() []string
-	Waiting     func(ctx context.Context, model string) (int, error)
+	Models  func() []string
+	Waiting func(ctx context.Context, model string) (int, error)
+	// Teams returns what the teams use that have a series of their own, at most MaxTeams.
+	Teams       func(ctx context.Context) (map[string]TeamUse, error)
 	Conferences func(ctx context.Context) (map[berth.ConferenceStatus]int, error)
 	Overdue     func(ctx context.Context, before time.Time) (map[berth.ReconcileRule]int, error)
 	Fleet       func() *fleet.Snapshot
 	Every       time.Duration // between two samples; 15 s
 	Logger      *slog.Logger
 }
+
+// TeamUse is what the calls of a team use of all models.
+type TeamUse struct{ InUse, Waiting int }
+
+// MaxTeams is how many teams have a series of their own.
+const MaxTeams = 50
 
 const (
 	// overdueAfter is how long a row may be open past its deadline. The reconciliation ends it after half of that.
@@ -65,6 +73,7 @@ type sample struct {
 	redis       redisconn.Server
 	queues      map[string]queue
 	waiting     map[string]int
+	teams       map[string]TeamUse
 	conferences map[berth.ConferenceStatus]int
 	overdue     map[berth.ReconcileRule]int
 	pools       map[string]int
@@ -84,7 +93,7 @@ func New(opt Options) *Sampler {
 // Run samples until ctx ends, and returns nil then.
 func (s *Sampler) Run(ctx context.Context) error {
 	defer metrics.Observe(s.observe, metrics.RedisMemoryUsed, metrics.RedisMemoryMax, metrics.TaskQueuePollers, metrics.TaskQueueBacklog,
-		metrics.ModelWaiting, metrics.Conferences, metrics.PoolFreeSlots, metrics.RowsPastDeadline)()
+		metrics.ModelWaiting, metrics.TeamInUse, metrics.TeamWaiting, metrics.Conferences, metrics.PoolFreeSlots, metrics.RowsPastDeadline)()
 	for wait := min(s.opt.Every, time.Second); pause.For(ctx, wait); wait = s.opt.Every {
 		s.last.Store(s.sample(ctx))
 	}
@@ -111,6 +120,7 @@ func (s *Sampler) sample(ctx context.Context) *sample {
 	now.redis = read(ctx, s, health.Redis, "Redis", s.opt.Inspect)
 	now.queues = read(ctx, s, health.Temporal, "Temporal", s.readQueues)
 	now.waiting = read(ctx, s, health.Redis, "models", s.readWaiting)
+	now.teams = read(ctx, s, health.Redis, "teams", s.opt.Teams)
 	now.conferences = read(ctx, s, health.Database, "conferences", s.opt.Conferences)
 	now.overdue = read(ctx, s, health.Database, "deadlines", func(ctx context.Context) (map[berth.ReconcileRule]int, error) {
 		return s.opt.Overdue(ctx, now.at.Add(-overdueAfter))
@@ -209,6 +219,11 @@ func (s *Sampler) observe(o metric.Observer) {
 	}
 	for model, n := range v.waiting {
 		o.ObserveInt64(metrics.ModelWaiting, int64(n), metrics.With(metrics.Model.String(model)))
+	}
+	for team, use := range v.teams {
+		labels := metrics.With(metrics.Team.String(team))
+		o.ObserveInt64(metrics.TeamInUse, int64(use.InUse), labels)
+		o.ObserveInt64(metrics.TeamWaiting, int64(use.Waiting), labels)
 	}
 	if v.conferences != nil {
 		for _, status := range berth.ConferenceStatuses() {

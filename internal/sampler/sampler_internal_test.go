@@ -30,6 +30,7 @@ type observed struct {
 
 var names = map[metric.Int64Observable]string{
 	metrics.RedisMemoryUsed: "used", metrics.RedisMemoryMax: "max", metrics.TaskQueuePollers: "pollers", metrics.TaskQueueBacklog: "backlog", metrics.ModelWaiting: "waiting",
+	metrics.TeamInUse: "teamUses", metrics.TeamWaiting: "teamWaits",
 	metrics.Conferences: "conferences", metrics.PoolFreeSlots: "free", metrics.RowsPastDeadline: "overdue",
 }
 
@@ -55,6 +56,9 @@ func options(t *testing.T, process string, scripts *lua.Scripts) Options {
 		DescribeQueue: func(_ context.Context, queue string) (int, int64, error) { return 2, int64(len(queue)), nil },
 		Models:        func() []string { return []string{"m"} },
 		Waiting:       func(context.Context, string) (int, error) { return 6, nil },
+		Teams: func(context.Context) (map[string]TeamUse, error) {
+			return map[string]TeamUse{"ads": {InUse: 8, Waiting: 1}}, nil
+		},
 		Conferences: func(context.Context) (map[berth.ConferenceStatus]int, error) {
 			return map[berth.ConferenceStatus]int{berth.ConferenceOpen: 4}, nil
 		},
@@ -77,7 +81,7 @@ func TestSampler_TwoProcesses_OneExports(t *testing.T) { // X3
 	require.Eventually(t, func() bool { return len(a.collect()) > 0 }, time.Minute, time.Millisecond)
 	require.Equal(t, map[string]int64{
 		"used": 7, "max": 9, "pollerstask_queue=tasks": 2, "backlogtask_queue=tasks": 5,
-		"waitingmodel=m": 6, "pollerstask_queue=q_paid_stream.m": 2, "backlogtask_queue=q_paid_stream.m": 15, "conferencesstatus=creating": 0,
+		"waitingmodel=m": 6, "teamUsesteam=ads": 8, "teamWaitsteam=ads": 1, "pollerstask_queue=q_paid_stream.m": 2, "backlogtask_queue=q_paid_stream.m": 15, "conferencesstatus=creating": 0,
 		"conferencesstatus=open": 4, "conferencesstatus=awaiting-connection": 0, "conferencesstatus=awaiting-recovery": 0,
 		"overduerule=task-past-deadline": 3,
 	}, a.collect())

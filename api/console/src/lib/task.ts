@@ -18,6 +18,8 @@ export interface Step {
   /** Of the task's version of the template; undefined if the API returned none. */
   label?: Record<string, string>;
   model: string;
+  /** The upstream that answered, once the step is recorded. */
+  upstream: string;
   queue: string;
   phase: Phase;
   /** The stage of the last event and its message. */
@@ -95,7 +97,7 @@ export const emptyRun = (taskId: string): Run => ({
 });
 
 const newStep = (name: string): Step => ({
-  name, status: `${name.toUpperCase()}_PENDING`, model: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false, retrying: false,
+  name, status: `${name.toUpperCase()}_PENDING`, model: '', upstream: '', queue: '', phase: 'waiting', stage: '', message: '', position: -1, etaSeconds: -1, paused: false, retrying: false,
   startedAt: 0, endedAt: 0, text: '', outputAssetId: '',
 });
 
@@ -209,6 +211,7 @@ export function adopt(run: Run, doc: Doc): Run {
       status: str(d.status) || old.status,
       label: d.label ? (d.label as Step['label']) : old.label,
       model: str(d.model) || old.model,
+      upstream: str(d.upstream) || old.upstream,
       queue: str(d.queue) || old.queue,
       startedAt: old.startedAt || time(d.startedAt),
       endedAt: old.endedAt || time(d.endedAt),
