@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"time"
@@ -29,26 +30,38 @@ func (c *modelList) Run(ctx context.Context, api *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return printModels(models...)
+	return printModels(os.Stdout, models...)
 }
 
-func printModels(models ...client.Model) error {
-	w := newTable(os.Stdout)
-	fmt.Fprintln(w, "MODEL\tUPSTREAM\tIN USE\tCAP\tWAITING\tWAIT\tSTATE")
+func printModels(out io.Writer, models ...client.Model) error {
+	w := newTable(out)
+	fmt.Fprintln(w, "MODEL\tUPSTREAM\tIN USE\tCAP\tPROVIDER\tWAITING\tWAIT\tSTATE")
 	for _, m := range models {
-		only, slots := "", strconv.Itoa(m.Cap)
+		only, slots, provider := "", strconv.Itoa(m.Cap), ""
 		if len(m.Upstreams) == 1 {
-			only, slots = m.Upstreams[0].Name, upstreamCap(m.Upstreams[0])
+			only, slots, provider = m.Upstreams[0].Name, upstreamCap(m.Upstreams[0]), providerUse(m.Upstreams[0])
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%s\n", m.Name, only, m.InUse, slots, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\n", m.Name, only, m.InUse, slots, provider, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
+		upstreams := m.Upstreams
 		if only != "" {
-			continue
+			upstreams = nil // its row is that of the model
 		}
-		for _, u := range m.Upstreams {
-			fmt.Fprintf(w, "\t%s\t%d\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), modelState(u.ModelPause, client.ModelService{}))
+		for _, u := range upstreams {
+			fmt.Fprintf(w, "\t%s\t%d\t%s\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), providerUse(u), modelState(u.ModelPause, client.ModelService{}))
+		}
+		for _, name := range m.UnknownUpstreams {
+			fmt.Fprintf(w, "\t%s\t\t\t\t\t\tnot in the routing: its settings have no effect\n", named(name))
 		}
 	}
 	return w.Flush()
+}
+
+// providerUse formats how many calls the provider of an upstream makes for all models together, empty where it has no cap.
+func providerUse(u client.Upstream) string {
+	if u.ProviderCap == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d", u.ProviderInUse, u.ProviderCap)
 }
 
 // upstreamCap formats the cap of an upstream; of one that is learned, with its bounds.
@@ -113,7 +126,7 @@ func (n modelName) patch(ctx context.Context, api *client.Client, change map[str
 	if err != nil {
 		return err
 	}
-	return printModels(m)
+	return printModels(os.Stdout, m)
 }
 
 type modelPause struct {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,4 +53,28 @@ func TestModel_EachCommand_SendsTheChange(t *testing.T) { // T4
 	require.Equal(t, "open, no worker polls it", modelState(client.ModelPause{}, client.ModelService{Unpolled: true}))
 	require.Equal(t, "removed from the routing", modelState(client.ModelPause{}, client.ModelService{Missing: client.ModelRemoved}))
 	require.Equal(t, "in no revision of the routing, no worker polls it", modelState(client.ModelPause{}, client.ModelService{Missing: client.ModelUnknown, Unpolled: true}))
+}
+
+func TestModelList_Upstreams_HaveUseAndStateOfTheirOwn(t *testing.T) { // G12
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, printModels(&out, client.Model{
+		Name: "two", ModelLimits: client.ModelLimits{Cap: 7}, InUse: 3, UnknownUpstreams: []string{"old\x1b[31m"},
+		Upstreams: []client.Upstream{
+			{Name: "a", ModelLimits: client.ModelLimits{Cap: 5}, InUse: 3, ProviderCap: 9, ProviderInUse: 4},
+			{Name: "b", ModelLimits: client.ModelLimits{Cap: 2}, Auto: true, Min: 1, Configured: client.ModelLimits{Cap: 8}},
+		},
+	}, client.Model{
+		Name: "one", ModelLimits: client.ModelLimits{Cap: 1}, UnknownUpstreams: []string{"gone"},
+		Upstreams: []client.Upstream{{Name: "p", ModelLimits: client.ModelLimits{Cap: 1}, ProviderCap: 2}},
+	}))
+	var rows []string
+	for line := range strings.Lines(out.String()) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	require.Equal(t, []string{
+		"MODEL UPSTREAM IN USE CAP PROVIDER WAITING WAIT STATE",
+		"two 3 7 0 ? open", "a 3 5 4 of 9 open", "b 0 2 (1-8) open", `old\x1b[31m not in the routing: its settings have no effect`,
+		"one p 0 1 0 of 2 0 ? open", "gone not in the routing: its settings have no effect",
+	}, rows)
 }
