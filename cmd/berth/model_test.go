@@ -74,7 +74,7 @@ func TestModelList_Upstreams_HaveUseAndStateOfTheirOwn(t *testing.T) { // G12
 	}
 	require.Equal(t, []string{
 		"MODEL UPSTREAM IN USE CAP PROVIDER WAITING WAIT STATE",
-		"two 3 7 0 ? open", "a 3 5 4 of 9 open", "b 0 2 (1-8) open", `old\x1b[31m not in the routing: its settings have no effect`,
+		"two 3 7 0 ? open", "a 3 5 4 of 9 open", "b 0 2 (1-8) open", `old[31m not in the routing: its settings have no effect`,
 		"one p 0 1 0 of 2 0 ? open", "gone not in the routing: its settings have no effect",
 	}, rows)
 }
