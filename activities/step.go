@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.temporal.io/sdk/activity"
 
 	"berth"
@@ -42,6 +43,9 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	}
 	ctx, stop := a.attend(ctx, in.Ref(), attempt.Fence)
 	defer stop()
+	if in.Team != "" || in.App != "" {
+		trace.SpanFromContext(ctx).SetAttributes(metrics.Team.String(in.Team), metrics.App.String(in.App))
+	}
 	s := &step{Tasks: a, in: in, attempt: attempt, bought: attempt.Bought}
 	if err := s.readTemplate(ctx); err != nil {
 		return workflows.StepOutput{}, stepFault(ctx, err, s.bought, s.Options.MaxAnswers)
@@ -132,8 +136,9 @@ type step struct {
 	waitedAgain bool
 	// texts are the variables that the prompt reads.
 	texts map[string]string
-	// last is the result of the newest provider call, calls the number of calls.
+	// last is the result of the newest provider call, why the cause of its failure, calls the number of calls.
 	last  llm.Result
+	why   llm.Cause
 	calls int
 	// started is closed once the start is recorded, or could not be because of startErr.
 	started  chan struct{}
@@ -250,7 +255,7 @@ func (s *step) logCall(ctx context.Context, code berth.Code) {
 func (s *step) logUnused(ctx context.Context, call ledger.ModelCall, code berth.Code) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	call.Code = code
+	call.Code, call.Cause = code, string(s.why)
 	if err := s.Ledger.FailedCall(ctx, call); err != nil {
 		s.Logger.Warn("failed model call not logged", "task", s.in.ID, "error", err)
 	}

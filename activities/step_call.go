@@ -64,7 +64,10 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) er
 		s.shown = true
 		return onText(d)
 	})
-	s.last = res
+	s.last, s.why = res, ""
+	if failed, ok := errors.AsType[*llm.CallError](err); ok && context.Cause(ctx) == nil {
+		s.why = failed.Cause
+	}
 	s.calls++
 	if res.Usage != (berth.Usage{}) {
 		s.bought++
@@ -221,6 +224,9 @@ func (s *step) structured(ctx context.Context, call llm.Call) (berth.Asset, erro
 
 // askAgain logs the last call, whose answer is not complete, and makes the next one.
 func (s *step) askAgain(ctx context.Context, why message, messages []llm.Message) (string, error) {
+	if s.why = llm.CauseFormat; s.last.FinishReason == berth.FinishLength {
+		s.why = llm.CauseTokens
+	}
 	s.logCall(ctx, berth.CodeInvalidOutput)
 	if err := s.claim(ctx, ledger.CallStart{Call: s.calls, Provider: s.provider, Upstream: s.upstream}); err != nil {
 		return "", err
@@ -233,6 +239,7 @@ func (s *step) askAgain(ctx context.Context, why message, messages []llm.Message
 
 // unusable returns the error for an answer that cannot be used.
 func (s *step) unusable(why llm.Cause, reason string, err error) *llm.CallError {
+	s.why = why
 	return s.Models.Unusable(s.in.Step.Model, s.upstream, why, reason, err)
 }
 

@@ -470,3 +470,28 @@ func TestRunStep_OtherUpstreamFull_PositionKept(t *testing.T) { // G13
 	require.EqualValues(t, 1, before, "the step's call was made first")
 	require.Equal(t, testprovider.Text, h.text())
 }
+
+func TestRunStep_CallFails_UsageHasTheCause(t *testing.T) { // G16, B9
+	t.Parallel()
+	for want, fault := range map[llm.Cause]http.HandlerFunc{
+		llm.CauseKey:        testprovider.Status(401, "invalid_api_key"),
+		llm.CauseCredit:     testprovider.Status(402, "insufficient_quota"),
+		llm.CauseLimit:      testprovider.Status(429, "rate_limit_exceeded"),
+		llm.CauseConnection: testprovider.Cut("half "),
+		llm.CauseRefused:    testprovider.Finish("", "content_filter"),
+		llm.CauseEmpty:      testprovider.Finish("", "stop"),
+	} {
+		t.Run(string(want), func(t *testing.T) {
+			t.Parallel()
+			h := newUpstreamTest(t, "interview_prep", "", "")
+			h.servers["a"].Fail(fault)
+			_, err := h.attempt(nil)
+			calls, listed := h.Ledger.ModelCalls(t.Context(), h.plan.Ref())
+			require.NoError(t, listed)
+			require.Equal(t, string(want), calls[0].Cause)
+			if err == nil {
+				require.Empty(t, calls[len(calls)-1].Cause, "of the call that was made elsewhere")
+			}
+		})
+	}
+}

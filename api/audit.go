@@ -143,6 +143,7 @@ func (s *server) endAction(ctx context.Context, id int64, status int) {
 type auditInput struct {
 	LogPage
 
+	TeamID string            `query:"teamId" maxLength:"255" doc:"Only events of tasks that count for this team"`
 	Action ledger.AuditEvent `query:"action" doc:"Only rows of this event of tasks, or of this operation of operators"`
 }
 
@@ -156,6 +157,7 @@ type auditView struct {
 	TaskID string            `json:"taskId,omitempty"`
 	// The fields of an event of a task.
 	ServiceID string      `json:"serviceId,omitempty"`
+	TeamID    string      `json:"teamId,omitempty" doc:"Team that the task counts for"`
 	QueueID   berth.Queue `json:"queueId,omitempty"`
 
 	Detail json.RawMessage `json:"detail,omitempty" doc:"What the event changed: steps, model, status, usage, refunded credits. Of an operator's action: the values in the query and the body of the request; omitted has the names of those that are not recorded"`
@@ -167,7 +169,7 @@ type auditView struct {
 
 func viewAudit(e ledger.AuditEntry) auditView {
 	v := auditView{
-		ID: e.ID, At: e.At, UserID: e.UserID, Action: e.Event, TaskID: e.TaskID, ServiceID: e.ServiceID, QueueID: e.Queue, Detail: e.Detail,
+		ID: e.ID, At: e.At, UserID: e.UserID, Action: e.Event, TaskID: e.TaskID, ServiceID: e.ServiceID, TeamID: e.TeamID, QueueID: e.Queue, Detail: e.Detail,
 	}
 	if e.Count > 1 {
 		v.Count, v.LastAt = e.Count, e.LastAt
@@ -219,7 +221,7 @@ func (s *server) listAudit(ctx context.Context, in *auditInput) (*exportOutput, 
 	if err != nil {
 		return nil, err
 	}
-	q := ledger.AuditQuery{UserID: userID, TaskID: in.TaskID, Event: in.Action, From: in.From, To: in.To}
+	q := ledger.AuditQuery{UserID: userID, TaskID: in.TaskID, TeamID: in.TeamID, Event: in.Action, From: in.From, To: in.To}
 	return readLog(ctx, s, in.LogPage, func(ctx context.Context, cursor string, limit int) ([]auditView, string, error) {
 		found, next, err := s.Ledger.AuditLog(ctx, q, cursor, limit)
 		return convert(found, viewAudit), next, err

@@ -104,6 +104,7 @@ type usageView struct {
 	Provider  string         `json:"provider,omitempty"`
 	Upstream  string         `json:"upstream,omitempty" doc:"Upstream of the model that was called, see the routing file"`
 	Outcome   string         `json:"outcome" doc:"success; running until the outcome is recorded; else the code of the failure: cancelled if the task ended during the call, interrupted if the worker was killed"`
+	Cause     string         `json:"cause,omitempty" doc:"Why the provider, or its answer, failed, such as rate_limit: see the table of causes in docs/providers.md"`
 	berth.Usage
 
 	LatencyMs    int64         `json:"latencyMs"`
@@ -117,7 +118,7 @@ type usageView struct {
 func viewCall(c ledger.ModelCall) usageView {
 	return usageView{
 		At: c.At, EndedAt: c.FinishedAt, UserID: c.UserID, TaskID: c.TaskID, ServiceID: c.ServiceID, TeamID: c.TeamID, AppID: c.AppID, QueueID: c.Queue,
-		Step: c.Name, Attempt: c.Fence, Call: c.Call, Model: c.Model, Provider: c.Provider, Upstream: c.Upstream, Outcome: c.Outcome(),
+		Step: c.Name, Attempt: c.Fence, Call: c.Call, Model: c.Model, Provider: c.Provider, Upstream: c.Upstream, Outcome: c.Outcome(), Cause: c.Cause,
 		Usage: c.Usage, LatencyMs: c.LatencyMs, FirstTokenMs: c.FirstTokenMs, CostMicros: c.CostMicros, Credits: c.Credits,
 		PromptTruncated: c.PromptTruncated,
 	}

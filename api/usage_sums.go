@@ -71,7 +71,7 @@ func (s *server) sumUsage(ctx context.Context, in *usageSumsInput) (*client.Usag
 
 func viewSum(u ledger.UsageSum) client.UsageSum {
 	return client.UsageSum{
-		TeamID: u.TeamID, AppID: u.AppID, UserID: u.UserID, ServiceID: u.ServiceID, Template: u.Template, Model: u.Model, Upstream: u.Upstream, Day: u.Day, Outcome: u.Outcome,
+		TeamID: u.TeamID, AppID: u.AppID, UserID: u.UserID, ServiceID: u.ServiceID, Template: u.Template, Model: u.Model, Upstream: u.Upstream, Day: u.Day, Outcome: u.Outcome, Cause: u.Cause,
 		Calls: u.Calls, Failed: u.Failed, InputTokens: u.Tokens.Input, CachedTokens: u.Tokens.Cached, OutputTokens: u.Tokens.Output,
 		ReasoningTokens: u.Tokens.Reasoning, CostMicros: u.CostMicros, Credits: u.Credits,
 	}

@@ -28,6 +28,7 @@ type UsageSum struct {
 	Upstream  string `json:"upstream,omitempty"`
 	Day       string `json:"day,omitempty" doc:"In UTC, such as 2026-01-31"`
 	Outcome   string `json:"outcome,omitempty" doc:"success, or the code of a failure"`
+	Cause     string `json:"cause,omitempty" doc:"Why the provider, or its answer, failed: a cause of docs/providers.md"`
 
 	Calls           int64         `json:"calls" doc:"Calls that have ended"`
 	Failed          int64         `json:"failed" doc:"Calls without a usable answer"`

@@ -15,7 +15,7 @@ import (
 type usageCommand struct {
 	agent.Server `embed:""`
 
-	By       []string      `help:"Sum by these, separated by commas: team, app, user, service, template, model, upstream, day, outcome." default:"team,model" enum:"team,app,user,service,template,model,upstream,day,outcome"`
+	By       []string      `help:"Sum by these, separated by commas: team, app, user, service, template, model, upstream, day, outcome, cause." default:"team,model" enum:"team,app,user,service,template,model,upstream,day,outcome,cause"`
 	Team     string        `help:"Sum only calls that count for this team."`
 	User     string        `help:"Sum only calls of this user; for operators."`
 	Model    string        `help:"Sum only calls of this model."`
@@ -41,7 +41,7 @@ func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
 	for _, u := range found.Sums {
 		of := map[string]string{
 			"team": u.TeamID, "app": u.AppID, "user": u.UserID, "service": u.ServiceID, "template": u.Template, "model": u.Model, "upstream": u.Upstream,
-			"day": u.Day, "outcome": u.Outcome,
+			"day": u.Day, "outcome": u.Outcome, "cause": u.Cause,
 		}
 		for _, by := range c.By {
 			fmt.Fprintf(w, "%s\t", named(of[by]))

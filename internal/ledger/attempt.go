@@ -206,7 +206,7 @@ func recordStep(ctx context.Context, tx *sql.Tx, t berth.Task, r StepResult) (st
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, t.UserID, t.ID, r.Step, r.Name, r.owner(), asset.ID, now); err != nil {
 		return "", err
 	}
-	r.Success, r.Code = true, ""
+	r.Success, r.Code, r.Cause = true, "", ""
 	fresh, err := writeUsage(ctx, tx, t, r.ModelCall)
 	if err != nil {
 		return "", err

@@ -46,6 +46,7 @@ type AuditEntry struct {
 	Event     AuditEvent
 	TaskID    string
 	ServiceID string
+	TeamID    string // of the task
 	Queue     berth.Queue
 	Detail    json.RawMessage
 	// Target is the path of the request of an action, empty for an event of a task.
@@ -85,6 +86,7 @@ var auditColumns = columns[AuditEntry]{
 	{"event", func(e *AuditEntry) any { return &e.Event }},
 	{"task_id", func(e *AuditEntry) any { return &e.TaskID }},
 	{"service_id", func(e *AuditEntry) any { return &e.ServiceID }},
+	{"team_id", func(e *AuditEntry) any { return &e.TeamID }},
 	{"queue_id", func(e *AuditEntry) any { return &e.Queue }},
 	{"detail", func(e *AuditEntry) any { return storedJSON{&e.Detail} }},
 	{"target", func(e *AuditEntry) any { return &e.Target }},
@@ -138,9 +140,9 @@ func (l *Ledger) EndAction(ctx context.Context, id int64, status int) error {
 
 // AuditQuery selects audit rows. An empty field matches all. From is inclusive, To exclusive.
 type AuditQuery struct {
-	UserID, TaskID string
-	Event          AuditEvent
-	From, To       time.Time
+	UserID, TaskID, TeamID string
+	Event                  AuditEvent
+	From, To               time.Time
 }
 
 // AuditLog returns a page of the audit log, the newest rows first, and the cursor of the next page, empty after the last. limit
@@ -150,6 +152,7 @@ func (l *Ledger) AuditLog(ctx context.Context, q AuditQuery, cursor string, limi
 	p := pageBehind(cursor, limit, &at, &id)
 	p.text("user_id", q.UserID)
 	p.text("task_id", q.TaskID)
+	p.text("team_id", q.TeamID)
 	p.text("event", string(q.Event))
 	p.between(q.From, q.To)
 	return listPage(ctx, l, p, "read audit", auditFields, selectAudit, pageOfAudit, func(e AuditEntry) []any {
@@ -163,7 +166,7 @@ func taskEntry(ev AuditEvent, t berth.Task, step int, detail map[string]any) Aud
 	if err != nil {
 		panic(fmt.Sprintf("encode audit detail: %v", err)) // strings, numbers and structs of this module only
 	}
-	e := AuditEntry{Event: ev, TaskID: t.ID, ServiceID: t.ServiceID, UserID: t.UserID, Detail: b}
+	e := AuditEntry{Event: ev, TaskID: t.ID, ServiceID: t.ServiceID, TeamID: t.Team, UserID: t.UserID, Detail: b}
 	if step >= 0 && step < len(t.Steps) {
 		e.Queue = t.Steps[step].Queue
 	}

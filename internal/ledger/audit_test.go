@@ -28,7 +28,9 @@ func TestAuditLog_EachFilter_MatchesNewestFirst(t *testing.T) { // B8, T19
 				require.NoError(t, l.EndAction(ctx, id, 200+i))
 			}
 		}
-		task := create(t, l, chain())
+		of := chain()
+		of.Team = "search"
+		task := create(t, l, of)
 		all, next, err := l.AuditLog(ctx, AuditQuery{}, "", 10)
 		require.NoError(t, err)
 		require.Empty(t, next)
@@ -54,6 +56,8 @@ func TestAuditLog_EachFilter_MatchesNewestFirst(t *testing.T) { // B8, T19
 			"one user's":     {AuditQuery{UserID: "auth0|2"}, []int{1}},
 			"of an event":    {AuditQuery{Event: "put-pool"}, []int{3, 1, 0}},
 			"of a task":      {AuditQuery{TaskID: task.ID}, []int{4}},
+			"of a team":      {AuditQuery{TeamID: "search"}, []int{4}},
+			"of another":     {AuditQuery{TeamID: "ads"}, nil},
 			"all together":   {AuditQuery{UserID: "op1", Event: "put-pool", From: later.Add(-2 * time.Hour), To: later}, []int{3, 0}},
 			"before a time":  {AuditQuery{To: later.Add(-2 * time.Hour)}, nil},
 			"since a time":   {AuditQuery{From: later}, nil},

@@ -40,6 +40,8 @@ type ModelCall struct {
 	Simulated bool
 	Success   bool
 	Code      berth.Code // the error of a failed call
+	// Cause is why the provider, or its answer, failed; empty for other failures.
+	Cause string
 	// At is when the attempt began, or a later call of it ended. FinishedAt is when the outcome was recorded, zero before.
 	At, FinishedAt time.Time
 	// ServiceID, TeamID and AppID are those of the task.
@@ -75,6 +77,7 @@ var usageColumns = columns[ModelCall]{
 	{"prompt_truncated", func(c *ModelCall) any { return &c.PromptTruncated }},
 	{"success", func(c *ModelCall) any { return &c.Success }},
 	{"error_code", func(c *ModelCall) any { return &c.Code }},
+	{"cause", func(c *ModelCall) any { return &c.Cause }},
 	{"created_at", func(c *ModelCall) any { return storedTime{&c.At} }},
 	{"finished_at", func(c *ModelCall) any { return storedTime{&c.FinishedAt} }},
 }
@@ -87,7 +90,7 @@ var (
 		name = excluded.name, queue_id = excluded.queue_id, model = excluded.model, provider = excluded.provider, upstream = excluded.upstream,
 		input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
 		reasoning_tokens = excluded.reasoning_tokens, latency_ms = excluded.latency_ms, first_token_ms = excluded.first_token_ms,
-		cost_micros = excluded.cost_micros, credits = usage_log.credits + excluded.credits, success = excluded.success, finish_reason = excluded.finish_reason, error_code = excluded.error_code,
+		cost_micros = excluded.cost_micros, credits = usage_log.credits + excluded.credits, success = excluded.success, finish_reason = excluded.finish_reason, error_code = excluded.error_code, cause = excluded.cause,
 		prompt_truncated = excluded.prompt_truncated,
 		finished_at = excluded.finished_at
 		WHERE usage_log.finished_at = 0 OR usage_log.error_code IN ('` + string(berth.CodeInterrupted) + `', '` + string(berth.CodeNotStarted) + `')`

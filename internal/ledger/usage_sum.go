@@ -16,6 +16,7 @@ type UsageSum struct {
 	Template, Model, Upstream        string
 	Day                              string // in UTC, such as 2026-01-31
 	Outcome                          string // OutcomeSuccess, or the code of a failure
+	Cause                            string // of a failure of the provider
 	Calls, Failed                    int64
 	Tokens                           UsageTokens
 	CostMicros                       int64
@@ -30,7 +31,7 @@ const MaxUsageSums = 1000
 
 // UsageDimensions are what calls are summed by.
 func UsageDimensions() []string {
-	return []string{"team", "app", "user", "service", "template", "model", "upstream", "day", "outcome"}
+	return []string{"team", "app", "user", "service", "template", "model", "upstream", "day", "outcome", "cause"}
 }
 
 // dayMs is the length of a day in UTC.
@@ -40,7 +41,7 @@ const dayMs = int64(24 * time.Hour / time.Millisecond)
 var usageDimensions = map[string]string{
 	"team": "u.team_id", "app": "u.app_id", "user": "u.user_id", "service": "u.service_id", "model": "u.model", "upstream": "u.upstream",
 	"template": "COALESCE(t.template, '')", "day": fmt.Sprintf("u.created_at / %d", dayMs),
-	"outcome": "CASE WHEN u.success THEN '" + OutcomeSuccess + "' ELSE u.error_code END",
+	"outcome": "CASE WHEN u.success THEN '" + OutcomeSuccess + "' ELSE u.error_code END", "cause": "u.cause",
 }
 
 // UsageSums returns the sums of the calls that match, by some dimensions, those with the highest cost first, and whether there are more than
@@ -63,7 +64,7 @@ func (l *Ledger) UsageSums(ctx context.Context, q UsageQuery, by []string) (sums
 	}
 	columns := []string{
 		column("team", "''"), column("app", "''"), column("user", "''"), column("service", "''"), column("template", "''"), column("model", "''"),
-		column("upstream", "''"), column("day", "-1"), column("outcome", "''"),
+		column("upstream", "''"), column("day", "-1"), column("outcome", "''"), column("cause", "''"),
 		"COUNT(*)", "COALESCE(SUM(CASE WHEN u.success THEN 0 ELSE 1 END), 0)", "COALESCE(SUM(u.input_tokens), 0)", "COALESCE(SUM(u.cached_tokens), 0)",
 		"COALESCE(SUM(u.output_tokens), 0)", "COALESCE(SUM(u.reasoning_tokens), 0)", "COALESCE(SUM(u.cost_micros), 0)", "COALESCE(SUM(u.credits), 0)",
 	}
@@ -73,7 +74,7 @@ func (l *Ledger) UsageSums(ctx context.Context, q UsageQuery, by []string) (sums
 	}
 	query += ` WHERE ` + p.where.String() + `u.finished_at > 0`
 	if len(groups) > 0 {
-		query += ` GROUP BY ` + strings.Join(groups, ", ") + ` ORDER BY 16 DESC, 1, 2, 3, 4, 5, 6, 7, 8, 9`
+		query += ` GROUP BY ` + strings.Join(groups, ", ") + ` ORDER BY 17 DESC, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10`
 	}
 	query += fmt.Sprintf(` LIMIT %d`, MaxUsageSums+1)
 	type row struct {
@@ -83,7 +84,7 @@ func (l *Ledger) UsageSums(ctx context.Context, q UsageQuery, by []string) (sums
 	}
 	rows, err := list(ctx, l, "sum usage", func(r *row) []any {
 		return []any{
-			&r.TeamID, &r.AppID, &r.UserID, &r.ServiceID, &r.Template, &r.Model, &r.Upstream, &r.day, &r.Outcome,
+			&r.TeamID, &r.AppID, &r.UserID, &r.ServiceID, &r.Template, &r.Model, &r.Upstream, &r.day, &r.Outcome, &r.Cause,
 			&r.Calls, &r.Failed, &r.Tokens.Input, &r.Tokens.Cached, &r.Tokens.Output, &r.Tokens.Reasoning, &r.CostMicros, &r.Credits,
 		}
 	}, query, p.args...)

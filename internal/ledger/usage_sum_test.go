@@ -28,7 +28,7 @@ func TestUsageSums_ByEachDimension_EqualTheCalls(t *testing.T) {
 			r := result(task, 0, a.Fence, "text")
 			r.Usage, r.CostMicros, r.Upstream = berth.Usage{InputTokens: 10, CachedTokens: 4, OutputTokens: 3, ReasoningTokens: 1}, int64(100*(i+1)), "u"
 			if i == 1 {
-				r.Code = berth.CodeProviderUnavailable
+				r.Code, r.Cause = berth.CodeProviderUnavailable, "rate_limit"
 				require.NoError(t, l.FailedCall(ctx, r.ModelCall))
 				begin(t, l, task, 0) // a call that runs
 				continue
@@ -71,6 +71,9 @@ func TestUsageSums_ByEachDimension_EqualTheCalls(t *testing.T) {
 			"by outcome": {UsageQuery{}, []string{"outcome"}, []UsageSum{
 				with(sum(2, 0, 400), func(u *UsageSum) { u.Outcome = OutcomeSuccess }),
 				with(sum(1, 1, 200), func(u *UsageSum) { u.Outcome = string(berth.CodeProviderUnavailable) }),
+			}},
+			"by cause": {UsageQuery{}, []string{"cause"}, []UsageSum{
+				sum(2, 0, 400), with(sum(1, 1, 200), func(u *UsageSum) { u.Cause = "rate_limit" }),
 			}},
 			"before": {UsageQuery{To: time.Now().Add(-time.Hour)}, []string{"team"}, nil},
 			"since":  {UsageQuery{From: time.Now().Add(-time.Hour)}, nil, []UsageSum{sum(3, 1, 600)}},

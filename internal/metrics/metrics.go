@@ -26,6 +26,7 @@ const (
 	TaskQueue  = attribute.Key("task_queue") // of Temporal; those of single nodes are not observed
 	Pool       = attribute.Key("pool")
 	Team       = attribute.Key("team") // of those that operators have defined, a bounded number
+	App        = attribute.Key("app")  // of spans only
 	Reason     = attribute.Key("reason")
 	Setting    = attribute.Key("setting")
 	Script     = attribute.Key("db.stored_procedure.name")

@@ -21,10 +21,13 @@ describe('lines', () => {
 });
 
 describe('failures', () => {
-  const sum = (upstream: string, outcome: string, calls: number) => ({ upstream, outcome, calls }) as UsageSum;
+  const sum = (upstream: string, outcome: string, calls: number, cause = '') => ({ upstream, outcome, cause, calls }) as UsageSum;
   it('lists the causes of each upstream, the most frequent first, without what did not fail', () => {
-    expect([...failures([sum('eu', 'success', 9), sum('eu', 'interrupted', 1), sum('us', 'cancelled', 1), sum('eu', 'provider_unavailable', 3)])]).toEqual([
-      ['eu', [{ outcome: 'provider_unavailable', calls: 3 }, { outcome: 'interrupted', calls: 1 }]],
+    expect([...failures([sum('eu', 'success', 9), sum('eu', 'interrupted', 1), sum('us', 'cancelled', 1), sum('eu', 'provider_unavailable', 3, 'rate_limit'), sum('eu', 'provider_unavailable', 2, 'overloaded')])]).toEqual([
+      ['eu', [
+        { outcome: 'provider_unavailable', cause: 'rate_limit', calls: 3 }, { outcome: 'provider_unavailable', cause: 'overloaded', calls: 2 },
+        { outcome: 'interrupted', cause: 'interrupted', calls: 1 },
+      ]],
     ]);
   });
 });

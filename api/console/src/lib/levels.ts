@@ -24,16 +24,16 @@ export function lines(m: Pick<ModelLevels, 'levels' | 'inUse' | 'waiting'>, filt
 export const whyValue = (l: CallLevel) => (l.why ? `why_${l.why}` : '');
 export const upstreamValue = (u: UpstreamState) => `u_${u.state}`;
 
-/** The failed calls of each upstream by their code, the most frequent first. */
-export function failures(sums: UsageSum[]): Map<string, { outcome: string; calls: number }[]> {
-  const of = new Map<string, { outcome: string; calls: number }[]>();
+/** The failed calls of each upstream by their cause, or else their code, the most frequent first. */
+export function failures(sums: UsageSum[]): Map<string, { outcome: string; cause: string; calls: number }[]> {
+  const of = new Map<string, { outcome: string; cause: string; calls: number }[]>();
   for (const s of sums) {
     const outcome = s.outcome ?? '';
     if (outcome === 'success' || outcome === 'cancelled') continue;
     const upstream = s.upstream ?? '';
-    of.set(upstream, [...(of.get(upstream) ?? []), { outcome, calls: s.calls }]);
+    of.set(upstream, [...(of.get(upstream) ?? []), { outcome, cause: s.cause || outcome, calls: s.calls }]);
   }
-  for (const list of of.values()) list.sort((a, b) => b.calls - a.calls || a.outcome.localeCompare(b.outcome));
+  for (const list of of.values()) list.sort((a, b) => b.calls - a.calls || a.cause.localeCompare(b.cause));
   return of;
 }
 
@@ -41,7 +41,7 @@ export function failures(sums: UsageSum[]): Map<string, { outcome: string; calls
 export const namesIn = (text: string) => [...new Set(text.split(/[\n,]/).map((n) => n.trim()).filter(Boolean))];
 
 /** What sums may be by, in the order of their columns. */
-export const dimensions = ['team', 'app', 'user', 'service', 'template', 'model', 'upstream', 'day', 'outcome'] as const;
+export const dimensions = ['team', 'app', 'user', 'service', 'template', 'model', 'upstream', 'day', 'outcome', 'cause'] as const;
 export type Dimension = (typeof dimensions)[number];
 
 /** The dimensions of a filter; team and model for none. */
@@ -52,5 +52,5 @@ export function chosen(by: string | undefined): Dimension[] {
 
 /** The value of a sum in a dimension. */
 export function cell(s: UsageSum, d: Dimension): string {
-  return { team: s.teamId, app: s.appId, user: s.userId, service: s.serviceId, template: s.template, model: s.model, upstream: s.upstream, day: s.day, outcome: s.outcome }[d] ?? '';
+  return { team: s.teamId, app: s.appId, user: s.userId, service: s.serviceId, template: s.template, model: s.model, upstream: s.upstream, day: s.day, outcome: s.outcome, cause: s.cause }[d] ?? '';
 }

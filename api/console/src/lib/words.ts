@@ -25,7 +25,7 @@ const en = {
   whySwitched: 'switched at load', whySet: 'set for this pool', whyDefault: 'set for the fleet', whyStart: 'load and latency are low', whySize: 'by the size of the pool', whySizeLong: 'It follows the size of the pool and is not switched by load.',
 
   modelsLead: 'Slots, queues and the users who wait. Limits that you set apply to the next call.', model: 'Model', inUse: 'In use', rpm: 'Calls per minute', tpm: 'Tokens per minute', cap: 'Concurrent calls', noLimit: 'no limit',
-  nextCall: 'Next call may start', eta: 'Estimated wait', noWait: 'none', queues: 'Queues', queue: 'Queue', weight: 'Weight', waitingUsers: 'Waiting users', upstreams: 'Upstreams', rank: 'rank', learned: 'learned', ofProvider: 'calls of the provider', editLimits: 'Edit limits', pause: 'Pause', resume: 'Resume',
+  nextCall: 'Next call may start', eta: 'Estimated wait', noWait: 'none', queues: 'Queues', queue: 'Queue', weight: 'Weight', waitingUsers: 'Waiting users', upstreams: 'Upstreams', rank: 'rank', learned: 'learned', ofProvider: 'calls of the provider', causeWord: 'Cause', editLimits: 'Edit limits', pause: 'Pause', resume: 'Resume',
   pausedByOperator: 'Paused by an operator', pausedByProvider: 'Paused because its provider fails or asked for it', probed: 'Its provider failed and is probed: one call at a time, until one succeeds', limitsText: 'The next call of any process follows these limits. Running calls continue. The configured value removes your limit.',
   configured: 'configured:', pauseText: 'No call of this model starts until it is resumed. Running calls continue, and tasks wait.', resumeText: 'Waiting calls start again. This also ends a pause that the provider caused.', reason: 'Reason',
 
@@ -91,7 +91,7 @@ const zh: ConsoleWords = {
   whySwitched: '切换时负载为', whySet: '为该资源池设置', whyDefault: '全局设置', whyStart: '负载与延迟较低', whySize: '按资源池大小', whySizeLong: '策略随资源池大小而定，不按负载切换。',
 
   modelsLead: '槽位、队列与等待的用户。您设置的限制从下一次调用起生效。', model: '模型', inUse: '使用中', rpm: '每分钟调用数', tpm: '每分钟 Token 数', cap: '并发调用数', noLimit: '不限',
-  nextCall: '下一次调用最早', eta: '预计等待', noWait: '无', queues: '队列', queue: '队列', weight: '权重', waitingUsers: '等待的用户', upstreams: '上游', rank: '优先级', learned: '自动学习', ofProvider: '该供应商的调用', editLimits: '修改限制', pause: '暂停', resume: '恢复',
+  nextCall: '下一次调用最早', eta: '预计等待', noWait: '无', queues: '队列', queue: '队列', weight: '权重', waitingUsers: '等待的用户', upstreams: '上游', rank: '优先级', learned: '自动学习', ofProvider: '该供应商的调用', causeWord: '原因', editLimits: '修改限制', pause: '暂停', resume: '恢复',
   pausedByOperator: '由运维人员暂停', pausedByProvider: '因服务商失败或要求而暂停', probed: '服务商曾失败，正在探测：每次只发起一个调用，直到成功', limitsText: '所有进程的下一次调用按此限制执行，正在进行的调用继续。填入配置值即取消您的限制。',
   configured: '配置值：', pauseText: '恢复之前，不再开始该模型的调用；正在进行的调用继续，任务等待。', resumeText: '等待的调用重新开始，由服务商引起的暂停也会结束。', reason: '原因',
 

@@ -201,6 +201,7 @@ CREATE TABLE usage_log (
     credits          BIGINT NOT NULL, -- thousandths, what its user was charged for it
     success          BOOLEAN NOT NULL,
     error_code       TEXT NOT NULL,
+    cause            TEXT NOT NULL, -- of a failure of the provider, empty for others
     finish_reason    TEXT NOT NULL,
     prompt_truncated BOOLEAN NOT NULL,
     created_at       BIGINT NOT NULL,
@@ -219,6 +220,7 @@ CREATE TABLE audit_log (
     event      TEXT COLLATE "C" NOT NULL, -- of a task, or the operation id of an action
     task_id    TEXT COLLATE "C" NOT NULL,
     service_id TEXT NOT NULL,
+    team_id    TEXT NOT NULL, -- of the task
     queue_id   TEXT NOT NULL,
     detail     TEXT NOT NULL,
     target     TEXT NOT NULL,    -- path of the request of an action, else empty
@@ -232,6 +234,7 @@ CREATE INDEX audit_log_by_time ON audit_log (created_at, id);
 CREATE INDEX audit_log_by_user ON audit_log (user_id, created_at, id);
 CREATE INDEX audit_log_by_event ON audit_log (event, created_at, id);
 CREATE INDEX audit_log_by_task ON audit_log (user_id, task_id, created_at, id);
+CREATE INDEX audit_log_by_team ON audit_log (team_id, created_at, id) WHERE team_id <> '';
 CREATE UNIQUE INDEX audit_log_by_repeat ON audit_log (repeat_key) WHERE repeat_key <> '';
 
 -- Users and languages of sessions. Redis holds the pool of a session and decides it again after data loss.
