@@ -11,6 +11,7 @@ import (
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/lua"
 )
 
 // failedCall is a failed call of an upstream.
@@ -105,7 +106,7 @@ func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed
 	if err == nil && slices.Contains(s.excluded, slot.Upstream()) { // the others are paused
 		slot.Release()
 		later := *s.decisive()
-		later.Retryable = true
+		later.Retryable = later.Retryable || !s.othersBroken(ctx)
 		err = s.failed(&later)
 	}
 	if err != nil {
@@ -114,6 +115,15 @@ func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed
 	s.Logger.InfoContext(ctx, "call made on another upstream", "task", s.in.ID, "step", s.in.Step.Name, "fence", s.attempt.Fence,
 		"model", call.Model, "failed", call.Upstream, "upstream", slot.Upstream(), "kind", failed.Cause)
 	return slot, nil
+}
+
+// othersBroken reports whether each upstream that this attempt may still call is paused for a fault that lasts until an operator acts: then
+// waiting for it is of no use.
+func (s *step) othersBroken(ctx context.Context) bool {
+	room, err := s.Scripts.ReadRoom(ctx, s.in.Step.Model, s.Catalog(s.in.Step.Model).Limits(s.in.Step.Model, 0), 0)
+	return err == nil && !slices.ContainsFunc(room.Upstreams, func(u lua.UpstreamUse) bool {
+		return !u.Broken && !slices.Contains(s.excluded, u.Name)
+	})
 }
 
 // untried reports whether the model has upstreams that this attempt may call.

@@ -286,6 +286,36 @@ func TestRunStep_OthersPaused_StepRepeated(t *testing.T) { // G13
 	require.Equal(t, "a1 b0", h.called())
 }
 
+// A task does not wait for an upstream whose fault lasts until an operator acts.
+func TestRunStep_OthersBroken_StepFails(t *testing.T) { // G13
+	t.Parallel()
+	for name, c := range map[string]struct {
+		outcome lua.CallOutcome // of another task's call of b
+		wait    time.Duration   // that its provider asked for
+		fails   bool
+	}{
+		"no credit there": {lua.CallBroken, 0, true},
+		"a limit there":   {lua.CallLimited, time.Minute, false},
+		"a failure there": {lua.CallFailed, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newUpstreamTest(t, "interview_prep", "", "")
+			slot, err := h.Slots.Acquire(t.Context(), lease.Request{Model: stepModel, Queue: "q", UserID: "another"}) // the limits are known from now on
+			require.NoError(t, err)
+			slot.Release()
+			_, _, err = h.Scripts.ReportCall(t.Context(), lua.CallReport{Model: stepModel, Upstream: "b", Task: "another", Outcome: c.outcome, RetryAfter: c.wait})
+			require.NoError(t, err)
+			h.servers["a"].Fail(testprovider.Status(401, "invalid_api_key"))
+			_, failed := h.attempt(nil)
+			app := applicationError(t, failed)
+			require.Equal(t, string(berth.CodeProviderKey), app.Type())
+			require.Equal(t, c.fails, app.NonRetryable())
+			require.Equal(t, "a1 b0", h.called())
+		})
+	}
+}
+
 // An upstream whose key this process lacks is not called. Neither is one that the process does not have in its routing file, as while that is replaced.
 // Readers of a call that waits again, because all upstreams are paused, know it, and that it continues.
 func TestRunStep_AllPausedAfterFault_ReadersKnowThatItWaits(t *testing.T) { // G13

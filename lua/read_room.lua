@@ -10,10 +10,11 @@
 --   used     number of slots in use
 --   stopped  ms until the pace or a pause permits a grant, 0 when it does, and for a pause by an operator
 --   paused   1 when an operator paused the model, for the reason
---   upstreams  {name, cap, rpm, tpm, slots in use, stopped, paused, reason, until, cause, probing, learned, provider cap, provider used} of each
+--   upstreams  {name, cap, rpm, tpm, slots in use, stopped, paused, reason, until, cause, probing, learned, provider cap, provider used, broken} of each
 --            upstream, as for the model; cap: the number of slots, of an automatic one at present; until: when a pause with an end ends, in Redis's ms, 0 for
 --            none; cause: its reason; probing: 1 after failures, for the same cause, until a call succeeds; learned: 1 for an automatic cap; provider cap: number of slots of the provider,
---            of all models together, 0 for no limit; provider used: how many of them are in use
+--            of all models together, 0 for no limit; provider used: how many of them are in use; broken: 1 where the pause is for a
+--            fault that lasts until an operator acts
 --   unknown  upstreams that are not in the limits, and for which operators have set some or a pause
 --   revision  the highest revision of limits that Redis knows
 --   queues   {queue, weight, slots in use, number of waiters, wait} of each queue; wait: ms until a call that is submitted now, of a
@@ -29,11 +30,12 @@ call.reads = true
 local room = room_of(call, ARGV[2], ARGV[3])
 local upstreams, live = {}, '(' .. whole(call.now)
 for i, u in ipairs(room.upstreams) do
-  local why = redis.call('HMGET', room.stem .. 'limits', 'paused:' .. u.name, 'reason:' .. u.name, 'cause:' .. u.name)
+  local why = redis.call('HMGET', room.stem .. 'limits', 'paused:' .. u.name, 'reason:' .. u.name, 'cause:' .. u.name, 'broken:' .. u.name)
   upstreams[i] = {
     u.name, u.whole_cap, u.rpm, u.tpm, used_of(room, u), u.paused and 0 or stopped_for(call, u), why[1] == '1' and 1 or 0, why[2] or '',
     whole(u.resumes > call.now and u.resumes or 0), why[3] or '', u.probing and 1 or 0, u.automatic and 1 or 0,
     u.provider_cap, u.provider and redis.call('ZCOUNT', u.provider, live, '+inf') or 0,
+    why[4] == '1' and (u.resumes > call.now or u.probing) and 1 or 0,
   }
 end
 local settings, found, unknown = redis.call('HGETALL', room.stem .. 'limits'), {}, {}

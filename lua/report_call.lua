@@ -120,24 +120,25 @@ if outcome == 'failed' or outcome == 'broken' then
     end
     if outcome == 'broken' then length = longest end
     code, pause = 'OPENED', math.max(pause, length)
-    redis.call('HSET', limits, field('probe'), '1')
+    redis.call('HSET', limits, field('probe'), '1', field('broken'), outcome == 'broken' and '1' or '0')
   end
   redis.call('HSET', breaker, 'failures', whole(failures), 'opened', whole(opened), 'task', task, 'several', several and '1' or '0')
   redis.call('PEXPIRE', breaker, whole(memory))
 elseif outcome == 'begun' then
   -- The others need not wait for the end of the answer. If it fails after all, the next failure pauses the upstream again.
   if probing and ends <= now then
-    redis.call('HDEL', limits, field('probe'))
+    redis.call('HDEL', limits, field('probe'), field('broken'))
     code = 'CLOSED'
   end
 elseif not probing or ends <= now then
   redis.call('DEL', breaker)
   if probing then
-    redis.call('HDEL', limits, field('probe'))
+    redis.call('HDEL', limits, field('probe'), field('broken'))
     if code == 'COUNTED' then code = 'CLOSED' end
   end
 end
 
+if code == 'PAUSED' then redis.call('HDEL', limits, field('broken')) end
 if code == 'CLOSED' then redis.call('HSET', limits, field('ramp'), whole(now)) end
 if pause > 0 and now + pause > ends then
   ends = now + pause

@@ -77,6 +77,8 @@ type UpstreamUse struct {
 	Learned       bool      // Cap is automatic
 	// ProviderCap is the number of slots of the provider, of all models together, 0 for no limit, and ProviderInUse how many are in use.
 	ProviderCap, ProviderInUse int
+	// Broken: the provider's pause is for a fault that lasts until an operator acts.
+	Broken bool
 }
 
 // QueueUse is what the leases of a queue use, and the queue's share of the slots.
@@ -105,6 +107,7 @@ func (s *Scripts) ReadRoom(ctx context.Context, model string, limits ModelLimits
 				Name: r.text(), Cap: int(r.number()), RPM: int(r.number()), TPM: int(r.number()), InUse: int(r.number()),
 				Stopped: r.duration(), Paused: r.number() == 1, Reason: r.text(), PausedUntil: msTime(r.text()), Cause: r.text(),
 				Probing: r.number() == 1, Learned: r.number() == 1, ProviderCap: int(r.number()), ProviderInUse: int(r.number()),
+				Broken: r.number() == 1,
 			})
 		})
 	})

@@ -46,7 +46,7 @@ if ARGV[12] ~= resumed then
     for _, u in ipairs(room and room.upstreams or {}) do names[u.name] = true end
   end
   for u in pairs(names) do
-    redis.call('HDEL', limits, 'until:' .. u, 'cause:' .. u, 'probe:' .. u, 'ramp:' .. u)
+    redis.call('HDEL', limits, 'until:' .. u, 'cause:' .. u, 'probe:' .. u, 'ramp:' .. u, 'broken:' .. u)
     redis.call('DEL', stem .. 'breaker:' .. u)
   end
   room = room_of(call, ARGV[5])
