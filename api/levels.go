@@ -20,8 +20,11 @@ type levelsInput struct {
 
 // getLevels reads what holds slots of a model and what waits for one, and why.
 func (s *server) getLevels(ctx context.Context, in *levelsInput) (*client.ModelLevels, error) {
-	models := s.neededModels()
-	at := slices.IndexFunc(models, func(m llm.Model) bool { return m.Name == in.Name })
+	models, name := s.neededModels(), in.Name
+	if m, ok := s.catalog().Model(name); ok { // it may be an alias
+		name = m.Name
+	}
+	at := slices.IndexFunc(models, func(m llm.Model) bool { return m.Name == name })
 	if at < 0 {
 		return nil, berth.Errorf(berth.CodeNotFound, "model %q not found in the routing file, and no task needs it", in.Name)
 	}
@@ -68,11 +71,11 @@ func viewLevels(m llm.Model, room lua.Room, tree lua.Tree, limits lua.ModelLimit
 	}
 	below := levelsBelow(tree, limits, open, -1, false)
 	out.Levels = append(out.Levels, below...)
-	if out.Waiting+out.Starting > 0 {
+	if out.Waiting+out.Starting > 0 || service.Unpolled { // the calls that wait are not known while no worker has them
 		out.Why = whyModel(room, tree, open, service)
 	}
 	if out.Why == client.WhyPaused {
-		out.Reason = room.Reason
+		out.Reason = pauseOf(room).Reason
 	}
 	return out
 }
@@ -91,7 +94,7 @@ func whyModel(room lua.Room, tree lua.Tree, open map[string]bool, service client
 		return client.WhyUnpolled
 	case tree.Grace != 0:
 		return client.WhyGrace
-	case room.Paused:
+	case room.Paused, len(room.Upstreams) > 0 && !slices.ContainsFunc(room.Upstreams, func(u lua.UpstreamUse) bool { return !u.Paused }):
 		return client.WhyPaused
 	case !anyOpen:
 		return client.WhyUpstreams

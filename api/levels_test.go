@@ -22,7 +22,8 @@ providers:
   near: {baseURL: "http://127.0.0.1:1/v1"}
   far: {baseURL: "http://127.0.0.1:2/v1"}
 models:
-  duo: {upstreams: [{provider: near, cap: 1, contextTokens: 20000}, {provider: far, cap: 1, contextTokens: 60000, rank: 2}]}
+  duo: {aliases: [two], upstreams: [{provider: near, cap: 1, contextTokens: 20000}, {provider: far, cap: 1, contextTokens: 60000, rank: 2}]}
+routes: {default: {paid: duo, free: duo}, vision: {paid: duo, free: duo}}
 `
 
 // withRouting makes the harness use a routing file, whose models are polled.
@@ -91,6 +92,22 @@ func TestModelLevels_CallsWait_EachLevelStatesWhy(t *testing.T) {
 			why: client.WhyPaused, upstream: map[string]string{"near": client.UpstreamOpen, "far": client.UpstreamOpen},
 			levels: []string{"queue q_paid_stream 0+1 next", " user u 0+1 next"},
 		},
+		"each upstream paused": {
+			arrange: func(t *testing.T, h in) {
+				for _, name := range []string{"near", "far"} {
+					require.Equal(t, http.StatusOK, h.harness.call(http.MethodPatch, "/v1/models/duo/upstreams/"+name, h.operator(), doc{"paused": true, "reason": "moving"}).status)
+				}
+				h.call(alone)
+			},
+			why: client.WhyPaused, upstream: map[string]string{"near": client.UpstreamPaused, "far": client.UpstreamPaused},
+			levels: []string{"queue q_paid_stream 0+1 next", " user u 0+1 next"},
+		},
+		"no worker, and nothing known to wait": {
+			arrange: func(t *testing.T, h in) {
+				require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().Pollers()).Err())
+			},
+			why: client.WhyUnpolled, upstream: map[string]string{"near": client.UpstreamOpen, "far": client.UpstreamOpen},
+		},
 		"team at its limit": {
 			arrange: func(t *testing.T, h in) {
 				h.define("/v1/teams/ads", doc{"slots": 1, "weight": 2})
@@ -138,9 +155,10 @@ func TestModelLevels_CallsWait_EachLevelStatesWhy(t *testing.T) {
 				})
 				require.NoError(t, err)
 			}})
-			a := h.call(http.MethodGet, "/v1/models/duo/levels"+tc.query, h.operator(), nil)
+			a := h.call(http.MethodGet, "/v1/models/two/levels"+tc.query, h.operator(), nil)
 			require.Equal(t, http.StatusOK, a.status, string(a.body))
 			d := a.json(t)
+			require.Equal(t, "duo", d["model"], "of which two is an alias")
 			why, _ := d["why"].(string)
 			require.Equal(t, tc.why, why)
 			upstreams := map[string]string{}

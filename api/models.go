@@ -97,7 +97,8 @@ func (s *server) modelRoutes() {
 	register(s, "GET /v1/queues", forOperator, s.listQueues, op("list-queues", "models", "List the queues with their slots and waiting calls"))
 	register(s, "PATCH /v1/models/{name}", forOperator, s.patchModel, op("patch-model", "models", "Change the limits of a model, pause or resume it",
 		"Fields that are absent keep their values. The change applies to the next call of any process, and running calls continue. "+
-			"It is kept in the database, and a Redis that lost its data gets it back. Limits of a model with several upstreams are set for each."))
+			"It is kept in the database, and a Redis that lost its data gets it back. Limits of a model with several upstreams are set for each. "+
+			"Resuming a model also ends the pauses of its upstreams."))
 	register(s, "PATCH /v1/models/{name}/upstreams/{upstream}", forOperator, s.patchUpstream, op("patch-upstream", "models", "Change the limits of an upstream, pause or resume it",
 		"As for a model. While an upstream is paused, the others of the model take its calls."))
 }

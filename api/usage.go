@@ -73,14 +73,14 @@ type usageInput struct {
 	AppID    string      `query:"appId" maxLength:"255" doc:"Only calls that count for this application"`
 	Model    string      `query:"model" maxLength:"128" doc:"Only calls of this model"`
 	Upstream string      `query:"upstream" maxLength:"128" doc:"Only calls of upstreams with this name"`
-	Outcome  callOutcome `query:"outcome" doc:"Only calls with this outcome: success, running, or the code of a failure"`
+	Outcome  callOutcome `query:"outcome" doc:"Only calls with this outcome: success, waiting, running, or the code of a failure"`
 }
 
 // callOutcome is the outcome of a model call: of ledger, or the code of a failure.
 type callOutcome string
 
 func callOutcomes() []callOutcome {
-	outcomes := []callOutcome{ledger.OutcomeSuccess, ledger.OutcomeRunning}
+	outcomes := []callOutcome{ledger.OutcomeSuccess, ledger.OutcomeWaiting, ledger.OutcomeRunning}
 	for _, code := range codeNames() {
 		outcomes = append(outcomes, callOutcome(code))
 	}
@@ -103,7 +103,7 @@ type usageView struct {
 	Model     string         `json:"model"`
 	Provider  string         `json:"provider,omitempty"`
 	Upstream  string         `json:"upstream,omitempty" doc:"Upstream of the model that was called, see the routing file"`
-	Outcome   string         `json:"outcome" doc:"success; running until the outcome is recorded; else the code of the failure: cancelled if the task ended during the call, interrupted if the worker was killed"`
+	Outcome   string         `json:"outcome" doc:"success; waiting until a provider is called; running until the outcome is recorded; else the code of the failure: cancelled if the task ended during the call, interrupted if the worker was killed"`
 	Cause     string         `json:"cause,omitempty" doc:"Why the provider, or its answer, failed, such as rate_limit: see the table of causes in docs/providers.md"`
 	berth.Usage
 

@@ -65,13 +65,13 @@ func TestUsage_UserAndOperator_ReadTheCallsTheyMay(t *testing.T) { // T19
 		require.Equal(t, want, call[field], field)
 	}
 	require.Len(t, rows(t, get(h.operator(), ""), "calls", "userId"), 5)
-	require.Equal(t, []any{"running", "success", "provider_unavailable"}, rows(t, get(h.operator(), "userId=bob&taskId=t1"), "calls", "outcome"))
-	require.Equal(t, []any{"bob"}, rows(t, get(h.operator(), "model=deepseek-reasoner&outcome=running"), "calls", "userId"))
+	require.Equal(t, []any{"waiting", "success", "provider_unavailable"}, rows(t, get(h.operator(), "userId=bob&taskId=t1"), "calls", "outcome"))
+	require.Equal(t, []any{"bob"}, rows(t, get(h.operator(), "model=deepseek-reasoner&outcome=waiting"), "calls", "userId"))
 	require.Equal(t, http.StatusForbidden, get(h.token("alice"), "userId=bob").status)
 	unknown := get(h.operator(), "outcome=zzz")
 	require.Equal(t, http.StatusBadRequest, unknown.status)
 	require.Equal(t, "outcome", unknown.problem.Field)
-	for _, outcome := range []string{"must be one of", "success", "running", "interrupted", "not_started", "provider_unavailable"} {
+	for _, outcome := range []string{"must be one of", "success", "waiting", "running", "interrupted", "not_started", "provider_unavailable"} {
 		require.Contains(t, unknown.problem.Detail, outcome)
 	}
 	require.Empty(t, rows(t, get(h.operator(), "outcome=deadline_exceeded"), "calls", "userId"))

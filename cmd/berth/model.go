@@ -16,7 +16,7 @@ import (
 type modelCommands struct {
 	List   modelList   `cmd:"" help:"List the models with their limits, slots and waiting calls."`
 	Pause  modelPause  `cmd:"" help:"Start no more calls of a model or an upstream."`
-	Resume modelResume `cmd:"" help:"End any pause of a model or an upstream."`
+	Resume modelResume `cmd:"" help:"End any pause of a model and of all its upstreams, or of one upstream."`
 	Cap    modelCap    `cmd:"" help:"Change the maximum number of concurrent calls of a model or an upstream."`
 }
 

@@ -74,7 +74,7 @@ func whyModel(m client.ModelLevels) string {
 		client.WhyUnknown:   "no revision of the routing has the model: add it to the routing file",
 		client.WhyUnpolled:  "no worker polls its task queue: start one",
 		client.WhyGrace:     "Redis may have lost its data and grants nothing for some seconds",
-		client.WhyPaused:    "paused by an operator: 'berth model resume' starts it",
+		client.WhyPaused:    "paused by an operator: 'berth model resume' ends it",
 		client.WhyUpstreams: "no upstream takes a call now",
 		client.WhyLimits:    "what waits is at limits of its own",
 		client.WhyStarting:  "the next calls are on their way",
@@ -97,7 +97,7 @@ func upstreamState(u client.UpstreamState) string {
 	case client.UpstreamFull:
 		return "all slots in use"
 	case client.UpstreamProvider:
-		return "its provider has no free slot, because of other models"
+		return "its provider has no free slot"
 	case client.UpstreamPace:
 		return "next call in " + (time.Duration(u.NextGrantMs) * time.Millisecond).Round(100*time.Millisecond).String() + ", by its limits per minute"
 	default:

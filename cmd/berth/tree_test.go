@@ -42,7 +42,7 @@ UPSTREAM  IN USE  CAP  STATE
 eu        5       5    all slots in use
 us        0       3    paused by operator: moving
 cn        0       3    next call in 1.2s, by its limits per minute
-own       0       3    its provider has no free slot, because of other models
+own       0       3    its provider has no free slot
 
 LEVEL                RUN  WAIT  WEIGHT  LIMIT  WHY IT WAITS
 queue q              5    90    8       -      next

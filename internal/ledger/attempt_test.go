@@ -312,7 +312,7 @@ func TestUsage_WorkerKilled_CallAccountedFor(t *testing.T) { // T19
 		require.Equal(t, []string{string(berth.CodeInvalidOutput), OutcomeRunning}, outcomes(calls()))
 
 		waits := begin(t, l, task, 0)
-		require.Equal(t, []string{string(berth.CodeInvalidOutput), string(berth.CodeInterrupted), OutcomeRunning}, outcomes(calls()))
+		require.Equal(t, []string{string(berth.CodeInvalidOutput), string(berth.CodeInterrupted), OutcomeWaiting}, outcomes(calls()))
 		next := begin(t, l, task, 0)
 		started(next.Fence, 0)
 		require.Equal(t, []string{

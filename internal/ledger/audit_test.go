@@ -88,7 +88,7 @@ func TestUsageLog_EachFilter_MatchesNewestFirst(t *testing.T) { // T19
 	each(t, func(t *testing.T, l *Ledger) {
 		ctx := t.Context()
 		var ids []string
-		for i, user := range []string{"alice", "alice", "bob"} {
+		for i, user := range []string{"alice", "alice", "bob", "carol"} {
 			task := chain()
 			task.UserID = user
 			task = create(t, l, task)
@@ -101,6 +101,8 @@ func TestUsageLog_EachFilter_MatchesNewestFirst(t *testing.T) { // T19
 			case 1:
 				r.Code, r.Model = berth.CodeProviderUnavailable, "another"
 				require.NoError(t, l.FailedCall(ctx, r.ModelCall))
+			case 3:
+				startCall(t, l, task, 0, a.Fence)
 			}
 		}
 		later := time.Now().Add(time.Hour)
@@ -108,12 +110,13 @@ func TestUsageLog_EachFilter_MatchesNewestFirst(t *testing.T) { // T19
 			q    UsageQuery
 			want []string
 		}{
-			"all":           {UsageQuery{}, []string{ids[2], ids[1], ids[0]}},
+			"all":           {UsageQuery{}, []string{ids[3], ids[2], ids[1], ids[0]}},
 			"one user's":    {UsageQuery{UserID: "bob"}, []string{ids[2]}},
 			"of a task":     {UsageQuery{TaskID: ids[0]}, []string{ids[0]}},
 			"of a model":    {UsageQuery{Model: "another"}, []string{ids[1]}},
 			"successful":    {UsageQuery{Outcome: OutcomeSuccess}, []string{ids[0]}},
-			"running":       {UsageQuery{Outcome: OutcomeRunning}, []string{ids[2]}},
+			"waiting":       {UsageQuery{Outcome: OutcomeWaiting}, []string{ids[2]}},
+			"running":       {UsageQuery{Outcome: OutcomeRunning}, []string{ids[3]}},
 			"failed":        {UsageQuery{Outcome: string(berth.CodeProviderUnavailable)}, []string{ids[1]}},
 			"all together":  {UsageQuery{UserID: "alice", Model: "another", From: later.Add(-2 * time.Hour), To: later}, []string{ids[1]}},
 			"before a time": {UsageQuery{To: later.Add(-2 * time.Hour)}, nil},

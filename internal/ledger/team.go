@@ -124,7 +124,7 @@ func (l *Ledger) DeleteTeam(ctx context.Context, id, by string) error {
 		err := tx.QueryRowContext(ctx, `SELECT count(*), min(member) FROM team_members WHERE owner_kind = $1 AND owner = $2 AND kind = $3`,
 			SettingTeam, id, memberApp).Scan(&apps, &app)
 		if err == nil && apps > 0 {
-			return berth.Errorf(berth.CodeConflict, "the team has %d applications, such as %s; delete them or move them to another team first", apps, app.String)
+			return berth.Errorf(berth.CodeConflict, "the team has applications, such as %s; delete each or move it to another team first", app.String)
 		}
 		return err
 	})

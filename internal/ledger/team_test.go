@@ -113,7 +113,7 @@ func TestDeleteTeam_WithApplications_RefusedUntilTheyAreGone(t *testing.T) {
 		require.NoError(t, l.PutApp(ctx, berth.App{ID: "x", TeamID: "a", Services: []string{"s"}}, "olga"))
 		err := l.DeleteTeam(ctx, "a", "olga")
 		requireCode(t, berth.CodeConflict, err)
-		require.ErrorContains(t, err, "1 applications, such as x")
+		require.ErrorContains(t, err, "has applications, such as x")
 		require.NoError(t, l.PutTeam(ctx, team("a", "ann"), "olga"))
 		app, err := l.App(ctx, "x")
 		require.NoError(t, err)

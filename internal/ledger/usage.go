@@ -184,15 +184,19 @@ func (l *Ledger) ModelCalls(ctx context.Context, task berth.TaskRef) ([]ModelCal
 // The outcomes of a UsageQuery besides the codes of failures.
 const (
 	OutcomeSuccess = "success"
+	OutcomeWaiting = "waiting" // no provider is called yet
 	OutcomeRunning = "running" // the outcome is not recorded
 )
 
-// Outcome returns the outcome of a call: OutcomeSuccess, OutcomeRunning or the code of its failure.
+// Outcome returns the outcome of a call: OutcomeSuccess, OutcomeWaiting, OutcomeRunning or the code of its failure.
 func (c ModelCall) Outcome() string {
 	switch {
 	case c.Success:
 		return OutcomeSuccess
 	case c.FinishedAt.IsZero():
+		if c.Provider == "" {
+			return OutcomeWaiting
+		}
 		return OutcomeRunning
 	default:
 		return string(c.Code)
@@ -229,8 +233,12 @@ func (l *Ledger) UsageLog(ctx context.Context, q UsageQuery, cursor string, limi
 	case "":
 	case OutcomeSuccess:
 		p.add("success =", true)
+	case OutcomeWaiting:
+		p.add("finished_at =", 0)
+		p.add("provider =", "")
 	case OutcomeRunning:
 		p.add("finished_at =", 0)
+		p.add("provider <>", "")
 	default:
 		p.text("error_code", q.Outcome)
 	}

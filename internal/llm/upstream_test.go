@@ -29,6 +29,7 @@ func routingOf(models string) []byte {
 func TestLoadConfig_Upstreams_MistakeNamed(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ models, want string }{
+		"name with an escape":    {"  \"m\\e[31m\": {provider: acme}", "own.yaml: models.m\uFFFD[31m (line 5): must be the name of a model"},
 		"no provider":            {"  m: {upstreams: [{id: x}]}", "own.yaml: models.m.upstreams.0 (line 5): missing property 'provider'"},
 		"no provider, one":       {"  m: {cap: 5}", "own.yaml: models.m (line 5): missing property 'provider'"},
 		"unknown provider":       {"  m:\n    upstreams:\n      - {provider: acme}\n      - {provider: other}", `own.yaml: models.m.upstreams.1.provider (line 8): no provider "other" under providers`},
