@@ -140,9 +140,9 @@ func TestAudit_ExportInterrupted_ResponseHasNoEnd(t *testing.T) { // T19
 	h := newHarness(t)
 	h.task("alice", "t1")
 	h.exec( // the oldest row of more than a page cannot be read
-		`INSERT INTO audit_log (created_at, user_id, event, task_id, service_id, queue_id, detail, target, request_id, status, repeat_key, count, last_at)
+		`INSERT INTO audit_log (created_at, user_id, event, task_id, service_id, team_id, queue_id, detail, target, request_id, status, repeat_key, count, last_at)
 			WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 300)
-			SELECT created_at + n, user_id, event, task_id, service_id, queue_id, detail, target, request_id, status, '', 1, last_at FROM audit_log, numbers`,
+			SELECT created_at + n, user_id, event, task_id, service_id, team_id, queue_id, detail, target, request_id, status, '', 1, last_at FROM audit_log, numbers`,
 		`UPDATE audit_log SET status = 'unreadable' WHERE id = (SELECT min(id) FROM audit_log)`,
 	)
 	res, err := h.http.Do(h.request(http.MethodGet, "/v1/audit", h.token("alice"), nil, "Accept", "application/x-ndjson"))
