@@ -60,7 +60,7 @@ func (c *Client) checkCall(ctx context.Context, u served, within time.Duration) 
 	failed, ok := errors.AsType[*CallError](err)
 	switch {
 	case err == nil, ok && failed.Cause == CauseTokens: // a model may think first
-	case !ok && errors.Is(err, context.DeadlineExceeded), ok && failed.Cause == CauseTimeout && ctx.Err() != nil:
+	case !ok && errors.Is(err, context.DeadlineExceeded), ok && failed.Cause == CauseTimeout && failed.Status == 0: // whichever of the timers was first
 		out.Cause = CauseTimeout
 		out.Fault = CheckFault{Said: "no answer within " + within.String(), Advice: "run berth doctor again later: a server that loads its model takes longer"}
 	case !ok:
