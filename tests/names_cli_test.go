@@ -43,7 +43,7 @@ func TestCLI_NamesOfTheWorld_PrintedAsStored(t *testing.T) {
 		entries, _, err := s.operator().CreditEntries(t.Context(), n.Identity, "", 1)
 		require.NoError(t, err)
 		require.Equal(t, n.Stored(), entries[0].Reason, n.Language)
-		_, err = s.operator().AddCredits(t.Context(), "all", 1, n.Name, berth.NewID(""))
+		_, err = s.operator().AddCredits(t.Context(), "all", berth.Credit, n.Name, berth.NewID(""))
 		require.NoError(t, err)
 		status, _ := s.send(http.MethodPost, "/v1/executions", own, map[string]any{"executor": "echo"})
 		require.Equal(t, http.StatusAccepted, status, n.Language)
