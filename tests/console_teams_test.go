@@ -171,7 +171,7 @@ func (b *tab) seeLevels(s *stack, operator *client.Client) {
 func (b *tab) seeSums(s *stack) {
 	b.visit(s, "/sums?by=user,model,upstream,day")
 	b.await("the sum", `document.querySelector('.sums tbody')?.textContent.includes('carol') && document.querySelector('.sums').textContent.includes('deepseek-chat')`)
-	b.do(chromedp.Evaluate[chromedp.Void](`{ [...document.querySelectorAll('.dimensions input')].at(-1).click() }`))
+	b.do(chromedp.Evaluate[chromedp.Void](`{ [...document.querySelectorAll('.dimensions input')].at(-2).click() }`))
 	b.await("the sum by result", `location.hash.includes('outcome') && document.querySelector('.sums thead')?.textContent.includes('Result')`)
 	b.shoot("sums")
 	b.visit(s, "/sums?teamId=none")
