@@ -23,6 +23,7 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/setting"
 	"berth/internal/template"
+	"berth/internal/yamlfile"
 	"berth/templates"
 )
 
@@ -401,7 +402,7 @@ func writeJSON(out io.Writer, v any) error {
 	}
 	w := bufio.NewWriter(out)
 	for _, r := range b.String() {
-		if r != '\n' && unsafe(r) { // within a text: all else is ASCII
+		if r != '\n' && yamlfile.Unsafe(r) { // within a text: all else is ASCII
 			fmt.Fprintf(w, `\u%04x`, r)
 			continue
 		}

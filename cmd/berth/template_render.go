@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"berth"
@@ -18,6 +17,7 @@ import (
 	"berth/internal/setting"
 	"berth/internal/template"
 	"berth/internal/userfile"
+	"berth/internal/yamlfile"
 )
 
 type templateRender struct {
@@ -101,7 +101,7 @@ func visible(line string) string {
 	var b strings.Builder
 	for len(line) > 0 {
 		r, size := utf8.DecodeRuneInString(line)
-		if r != '\t' && unsafe(r) || r == utf8.RuneError && size == 1 {
+		if r != '\t' && yamlfile.Unsafe(r) || r == utf8.RuneError && size == 1 {
 			quoted := strconv.QuoteToASCII(line[:size])
 			b.WriteString(quoted[1 : len(quoted)-1])
 		} else {
@@ -110,11 +110,6 @@ func visible(line string) string {
 		line = line[size:]
 	}
 	return b.String()
-}
-
-// unsafe reports whether a terminal would execute a character, or display others differently because of it.
-func unsafe(r rune) bool {
-	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
 // input reads the values of --var.

@@ -22,6 +22,7 @@ import (
 	"berth/client"
 	"berth/internal/agent"
 	"berth/internal/template"
+	"berth/internal/yamlfile"
 )
 
 // templateRun parses and runs a command on templates.
@@ -221,7 +222,7 @@ func TestTemplateRender_HostileValues_StayTextOfTheirMessage(t *testing.T) { // 
 
 		out, err = templateRun(t, "render", "echo", "--dir", dir, "-v", "a=@"+file, "--json")
 		require.NoError(t, err)
-		require.False(t, strings.ContainsFunc(out, func(r rune) bool { return r != '\n' && unsafe(r) }), "%q", out)
+		require.False(t, strings.ContainsFunc(out, func(r rune) bool { return r != '\n' && yamlfile.Unsafe(r) }), "%q", out)
 		var messages []template.Message
 		require.NoError(t, json.Unmarshal([]byte(out), &messages))
 		require.Equal(t, value+"after", messages[1].Text(), "JSON is exact")

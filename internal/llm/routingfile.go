@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -90,17 +89,9 @@ func (f *routingFile) invalid(path []string, format string, args ...any) {
 func (f *routingFile) invalidAt(line int, path []string, format string, args ...any) {
 	at := f.name
 	if len(path) > 0 {
-		at += ": " + strings.Map(visible, strings.Join(path, "."))
+		at += ": " + yamlfile.Safe(strings.Join(path, "."))
 	}
 	f.errs = append(f.errs, fmt.Errorf("%s (line %d): %s", at, line, fmt.Sprintf(format, args...)))
-}
-
-// visible replaces what a terminal would execute.
-func visible(r rune) rune {
-	if unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {
-		return unicode.ReplacementChar
-	}
-	return r
 }
 
 // checkBaseURL rejects addresses that would send calls, or a key, elsewhere than the operator reads.

@@ -9,12 +9,28 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
 	"berth/internal/setting"
 )
+
+// Unsafe reports whether a terminal would execute a character, or display others differently because of it.
+func Unsafe(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+}
+
+// Safe returns a text that an error quotes, with U+FFFD in place of characters that are Unsafe.
+func Safe(text string) string {
+	return strings.Map(func(r rune) rune {
+		if Unsafe(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
 
 // SyntaxError is the error of a text that is not one YAML document.
 type SyntaxError struct {
