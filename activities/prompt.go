@@ -71,9 +71,17 @@ func (s *step) input(ctx context.Context) (template.Input, error) {
 }
 
 // checkContext returns an error if the texts of the task do not fit any upstream of the model. They did when it was accepted: the routing has
-// changed since.
+// changed since. Texts that fit are checked again only after another change: a slot is held meanwhile.
 func (s *step) checkContext() error {
-	return s.Catalog(s.in.Step.Model).CheckContext(s.template, []berth.Step{s.in.Step}, s.texts)
+	now := s.Catalog(s.in.Step.Model)
+	if now == s.fits {
+		return nil
+	}
+	err := now.CheckContext(s.template, []berth.Step{s.in.Step}, s.texts)
+	if err == nil {
+		s.fits = now
+	}
+	return err
 }
 
 // reads reports whether the prompt names a variable or an output, or a search of the prompt's background begins with it.

@@ -134,8 +134,9 @@ type step struct {
 	// another upstream after the last call.
 	announced   atomic.Bool
 	waitedAgain bool
-	// texts are the variables that the prompt reads.
+	// texts are the variables that the prompt reads, and fits is the last catalog by which they fit an upstream.
 	texts map[string]string
+	fits  *llm.Catalog
 	// last is the result of the newest provider call, why the cause of its failure, calls the number of calls.
 	last  llm.Result
 	why   llm.Cause
