@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -48,7 +47,7 @@ func (s *server) getLevels(ctx context.Context, in *levelsInput) (*client.ModelL
 	if err != nil {
 		return nil, fromRedis(err)
 	}
-	tree, err := s.Scripts.ReadTree(ctx, m.Name, limits, cmp.Or(in.Limit, 10), of)
+	tree, err := s.Scripts.ReadTree(ctx, m.Name, limits, in.Limit, of)
 	if err != nil {
 		return nil, fromRedis(err)
 	}

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,11 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth"
-	"berth/api"
 	"berth/internal/fleet"
 	"berth/internal/ledger"
 	"berth/internal/llm"
-	"berth/internal/routing"
 	"berth/lua"
 )
 
@@ -292,12 +289,7 @@ func TestModels_RedisUnavailable_RefusedWithoutChange(t *testing.T) { // T4
 // provider are shown with each of its upstreams.
 func TestModels_UpstreamRenamed_SettingsOfItsOldNameShown(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) {
-		var err error
-		d.Routing, err = routing.Read("", llm.Settings{}, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		require.NoError(t, d.Routing.Open(t.Context(), d.Ledger))
-	})
+	h := newHarness(t, publishedRouting(t))
 	publish := func(upstream string) doc {
 		a := h.call(http.MethodPut, "/v1/routing", h.operator(), doc{
 			"content": "providers: {p: {baseURL: http://127.0.0.1:1/v1, cap: 7}, q: {baseURL: http://127.0.0.1:1/v1}}\n" +

@@ -15,15 +15,20 @@ import (
 
 const twoModels = "providers: {p: {baseURL: http://127.0.0.1:1/v1}}\nmodels:\n  deepseek-chat: {provider: p, cap: %d}\n  %s: {provider: p}\n"
 
-// G15: operators publish a routing file, list the revisions and return to an earlier one; the API uses what was published last.
-func TestRouting_PublishedAndActivated_UsedByTheNextRequest(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t, func(d *api.Deps) {
+// publishedRouting makes the API use what is published in its ledger.
+func publishedRouting(t *testing.T) func(*api.Deps) {
+	return func(d *api.Deps) {
 		var err error
 		d.Routing, err = routing.Read("", llm.Settings{}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		require.NoError(t, d.Routing.Open(t.Context(), d.Ledger))
-	})
+	}
+}
+
+// G15: operators publish a routing file, list the revisions and return to an earlier one; the API uses what was published last.
+func TestRouting_PublishedAndActivated_UsedByTheNextRequest(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, publishedRouting(t))
 	put := func(content string) answer {
 		return h.call(http.MethodPut, "/v1/routing", h.operator(), doc{"content": content})
 	}

@@ -52,7 +52,7 @@ type ModelLevels struct {
 // UpstreamState states whether an upstream takes a call now.
 type UpstreamState struct {
 	Name  string `json:"name"`
-	State string `json:"state" enum:"open,paused,probing,full,provider,pace" doc:"full: all of its slots are in use; provider: its provider has no free slot, because of calls of other models; pace: its limits per minute permit the next call in nextGrantMs; probing: it failed, and its one call at a time is running"`
+	State string `json:"state" enum:"open,paused,probing,full,provider,pace" doc:"full: all of its slots are in use; provider: its provider has no free slot; pace: its limits per minute permit the next call in nextGrantMs; probing: it failed, and its one call at a time is running"`
 	InUse int    `json:"inUse"`
 	Cap   int    `json:"cap"`
 	ModelPause
