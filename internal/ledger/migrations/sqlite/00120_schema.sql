@@ -460,3 +460,48 @@ CREATE TABLE team_members (
     PRIMARY KEY (kind, member)
 );
 CREATE INDEX team_members_by_owner ON team_members (owner_kind, owner, kind, member);
+
+-- The keys with which programs call models by OpenAI's protocol.
+CREATE TABLE api_keys (
+    id         TEXT NOT NULL PRIMARY KEY,
+    secret     TEXT NOT NULL, -- a hash
+    team_id    TEXT NOT NULL,
+    app_id     TEXT NOT NULL, -- empty for a key that is an application of its own
+    body       TEXT NOT NULL,   -- name, limits and what it allows, JSON
+    created_at BIGINT NOT NULL,
+    created_by TEXT NOT NULL,
+    expires_at BIGINT NOT NULL, -- 0 for never
+    revoked_at BIGINT NOT NULL, -- 0 while it is valid
+    revoked_by TEXT NOT NULL
+);
+CREATE UNIQUE INDEX api_keys_by_secret ON api_keys (secret);
+CREATE INDEX api_keys_by_team ON api_keys (team_id, id);
+
+-- What the calls of a key or a team may cost in a period.
+CREATE TABLE budgets (
+    kind       TEXT NOT NULL, -- key or team
+    id         TEXT NOT NULL,
+    credits    BIGINT NOT NULL, -- thousandths
+    period     TEXT NOT NULL,   -- day, week, month or total
+    began_at   BIGINT NOT NULL, -- of the period that used is about
+    used       BIGINT NOT NULL, -- thousandths that are settled or reserved
+    updated_at BIGINT NOT NULL,
+    updated_by TEXT NOT NULL,
+    PRIMARY KEY (kind, id)
+);
+
+-- Calls that a process makes or that wait for a slot, with what is reserved for each. A call that has ended is in the usage log.
+CREATE TABLE calls (
+    id         TEXT NOT NULL PRIMARY KEY,
+    process    TEXT NOT NULL, -- that makes it
+    reserved   BIGINT NOT NULL, -- thousandths of a credit
+    body       TEXT NOT NULL,   -- who makes it, of which model, and what was reserved from which budgets, JSON
+    created_at BIGINT NOT NULL
+);
+CREATE INDEX calls_by_process ON calls (process);
+
+-- The processes that make calls. Calls of one that has not written its row for a time are settled by the reconciliation.
+CREATE TABLE call_processes (
+    id      TEXT NOT NULL PRIMARY KEY,
+    seen_at BIGINT NOT NULL
+);

@@ -1,0 +1,120 @@
+package berth
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// The limits of API keys.
+const (
+	MaxKeyTitle  = 100 // characters
+	MaxKeyModels = 200
+	MaxKeyRate   = 1_000_000_000 // requests or tokens per minute
+)
+
+// APIKey is a key with which a program calls models by OpenAI's protocol. Its secret is known to its holder only.
+type APIKey struct {
+	ID string
+	// TeamID is the team whose share its calls have, and AppID the application; without one, the key is an application of its own.
+	TeamID, AppID string
+	KeySettings
+	CreatedAt time.Time
+	CreatedBy string
+	ExpiresAt time.Time // zero for never
+	RevokedAt time.Time // zero while it is valid
+	RevokedBy string
+}
+
+// KeySettings are what operators choose for a key.
+type KeySettings struct {
+	Title string `json:"title,omitempty"`
+	// Hint is the end of the secret, by which holders recognise it.
+	Hint string `json:"hint,omitempty"`
+	// Models are those that the key may call, by name; empty for all.
+	Models []string `json:"models,omitempty"`
+	// RPM and TPM are the maximum numbers of requests and of tokens in a minute, and MaxCalls that of unfinished calls; 0 for no limit.
+	RPM      int `json:"rpm,omitempty"`
+	TPM      int `json:"tpm,omitempty"`
+	MaxCalls int `json:"maxCalls,omitempty"`
+	// ServiceTiers are the values of service_tier that choose another queue than the default; of others the key's calls are in the default queue.
+	ServiceTiers []string `json:"serviceTiers,omitempty"`
+	// EndUsers: the user that a request names waits beside the other users of the key's application, rather than with all its calls.
+	EndUsers bool `json:"endUsers,omitempty"`
+}
+
+// Group returns the levels at which the calls of the key wait. endUser is that of the request.
+func (k APIKey) Group(endUser string) Group {
+	g := Group{Team: k.TeamID, App: cmp.Or(k.AppID, k.ID)}
+	if k.EndUsers {
+		g.EndUser = endUser
+	}
+	return g
+}
+
+// Allows reports whether the key may call a model.
+func (k APIKey) Allows(model string) bool { return len(k.Models) == 0 || slices.Contains(k.Models, model) }
+
+// BudgetKind is what a budget is of.
+type BudgetKind string
+
+// What budgets are of.
+const (
+	BudgetKey  BudgetKind = "key"
+	BudgetTeam BudgetKind = "team"
+)
+
+// BudgetPeriod is after which time the use of a budget begins again with 0. Periods begin at midnight UTC: of each day, of Monday, of the first
+// day of the month.
+type BudgetPeriod string
+
+// The periods.
+const (
+	PeriodDay   BudgetPeriod = "day"
+	PeriodWeek  BudgetPeriod = "week"
+	PeriodMonth BudgetPeriod = "month"
+	PeriodTotal BudgetPeriod = "total" // never
+)
+
+// Began returns when the period of a time began, zero for PeriodTotal.
+func (p BudgetPeriod) Began(at time.Time) time.Time {
+	at = at.UTC()
+	day := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC)
+	switch p {
+	case PeriodDay:
+		return day
+	case PeriodWeek:
+		return day.AddDate(0, 0, -(int(at.Weekday())+6)%7)
+	case PeriodMonth:
+		return day.AddDate(0, 0, 1-at.Day())
+	default:
+		return time.Time{}
+	}
+}
+
+// Ends returns when the period of a time ends, zero for PeriodTotal.
+func (p BudgetPeriod) Ends(at time.Time) time.Time {
+	began := p.Began(at)
+	switch p {
+	case PeriodDay:
+		return began.AddDate(0, 0, 1)
+	case PeriodWeek:
+		return began.AddDate(0, 0, 7)
+	case PeriodMonth:
+		return began.AddDate(0, 1, 0)
+	default:
+		return time.Time{}
+	}
+}
+
+// Budget is what the calls of a key or a team may cost in a period.
+type Budget struct {
+	Kind    BudgetKind
+	ID      string // of the key or team
+	Credits Credits
+	Period  BudgetPeriod
+	// Used is what the calls of the present period have cost, with what is reserved for those that run.
+	Used      Credits
+	UpdatedAt time.Time
+	UpdatedBy string
+}
