@@ -53,7 +53,9 @@ func (k APIKey) Group(endUser string) Group {
 }
 
 // Allows reports whether the key may call a model.
-func (k APIKey) Allows(model string) bool { return len(k.Models) == 0 || slices.Contains(k.Models, model) }
+func (k APIKey) Allows(model string) bool {
+	return len(k.Models) == 0 || slices.Contains(k.Models, model)
+}
 
 // BudgetKind is what a budget is of.
 type BudgetKind string
