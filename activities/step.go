@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"berth"
+	"berth/internal/failover"
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
@@ -118,11 +119,9 @@ type step struct {
 	// template is the version of the task, and spec its description of the step.
 	template *template.Template
 	spec     template.Step
-	// upstream is that of the step's slot, and provider its provider. excluded are those that this attempt does not use again, and faults
-	// what they answered.
+	// upstream is that of the step's slot, and provider its provider. tried has those that this attempt does not use again.
 	upstream, provider string
-	excluded           []string
-	faults             []failedCall
+	tried              failover.Call
 	writer             *stream.Writer
 	stage              berth.Stage
 	answer             berth.Answer
@@ -194,7 +193,7 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	if err := s.checkContext(); err != nil {
 		return out, err
 	}
-	s.excluded = s.Catalog(s.in.Step.Model).Unkeyed(call.Model)
+	s.tried = failover.Call{Model: call.Model, Excluded: s.Catalog(s.in.Step.Model).Unkeyed(call.Model)}
 	slot, err := s.acquire(ctx, call, "")
 	if err != nil {
 		return out, err

@@ -16,7 +16,7 @@ func (s *step) acquire(ctx context.Context, call llm.Call, ticket string) (*leas
 	r := lease.Request{
 		Model: s.in.Step.Model, Queue: s.in.Step.Queue, Group: s.in.Group, UserID: s.in.UserID, Cost: llm.Cost(call.Messages),
 		Needs: lua.Needs{
-			Tokens: s.Catalog(s.in.Step.Model).Size(call), Excluded: s.excluded,
+			Tokens: s.Catalog(s.in.Step.Model).Size(call), Excluded: s.tried.Excluded,
 			Conversation: s.in.UserID + "/" + string(s.in.Template), // whose prompts begin alike
 		},
 		Ticket: ticket, Waiter: waiter.ID(), LeaseID: waiter.CallID(s.attempt.Fence),

@@ -1,24 +1,14 @@
 package activities
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
-	"time"
 
 	"berth"
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
-	"berth/lua"
 )
-
-// failedCall is a failed call of an upstream.
-type failedCall struct {
-	*llm.CallError
-	at time.Time
-}
 
 // callUpstreams makes the call in the slot. While its upstream fails it and another one of the model may serve it, the call is made there.
 func (s *step) callUpstreams(ctx context.Context, slot *lease.Slot, call llm.Call) (berth.Asset, error) {
@@ -88,26 +78,20 @@ func (s *step) awaitStart() error {
 // another returns a slot of another upstream for a call that failed, in the position of that call. Where no other one may serve the call
 // now, it returns why the step fails.
 func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed *llm.CallError) (*lease.Slot, error) {
-	s.faults = append(s.faults, failedCall{failed, time.Now()})
-	s.excluded = append(s.excluded, call.Upstream)
-	if failed.Cause == llm.CauseContext {
-		s.excluded = append(s.excluded, s.Catalog(s.in.Step.Model).TooSmall(call.Model, call.Upstream)...)
-	}
+	s.tried.Failed(s.Catalog(s.in.Step.Model), call.Upstream, failed)
 	switch {
 	case failed.Scope == llm.ScopeRequest:
 		return nil, s.failed(failed)
-	case !s.untried() || !s.mayBuy():
-		return nil, s.failed(s.decisive())
+	case !s.tried.Untried(s.Catalog(s.in.Step.Model)) || !s.mayBuy():
+		return nil, s.failed(s.tried.Decisive())
 	}
 	if err := s.withdrawShown(); err != nil {
 		return nil, err
 	}
 	slot, err := s.acquire(ctx, call, ticket)
-	if err == nil && slices.Contains(s.excluded, slot.Upstream()) { // the others are paused
+	if err == nil && s.tried.Excludes(slot.Upstream()) { // the others are paused
 		slot.Release()
-		later := *s.decisive()
-		later.Retryable = later.Retryable || !s.othersBroken(ctx)
-		err = s.failed(&later)
+		err = s.failed(s.tried.Paused(ctx, s.Scripts, s.Catalog(s.in.Step.Model).Limits(s.in.Step.Model, 0)))
 	}
 	if err != nil {
 		return nil, err
@@ -116,40 +100,6 @@ func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed
 		"model", call.Model, "failed", call.Upstream, "upstream", slot.Upstream(), "kind", failed.Cause)
 	return slot, nil
 }
-
-// othersBroken reports whether each upstream that this attempt may still call is paused for a fault that lasts until an operator acts: then
-// waiting for it is of no use.
-func (s *step) othersBroken(ctx context.Context) bool {
-	room, err := s.Scripts.ReadRoom(ctx, s.in.Step.Model, s.Catalog(s.in.Step.Model).Limits(s.in.Step.Model, 0), 0)
-	return err == nil && !slices.ContainsFunc(room.Upstreams, func(u lua.UpstreamUse) bool {
-		return !u.Broken && !slices.Contains(s.excluded, u.Name)
-	})
-}
-
-// untried reports whether the model has upstreams that this attempt may call.
-func (s *step) untried() bool {
-	m, _ := s.Catalog(s.in.Step.Model).Model(s.in.Step.Model)
-	return slices.ContainsFunc(m.Upstreams, func(u llm.Upstream) bool { return !slices.Contains(s.excluded, u.Name) })
-}
-
-// decisive returns the fault that decides what follows when no upstream has served the call: the last one, unless another one may have passed
-// later. Of those it is the one whose pause ends first.
-func (s *step) decisive() *llm.CallError {
-	last := *s.faults[len(s.faults)-1].CallError
-	passing := slices.DeleteFunc(slices.Clone(s.faults), func(f failedCall) bool { return !f.Retryable })
-	if len(passing) == 0 {
-		return &last
-	}
-	slices.Reverse(passing)
-	now := time.Now()
-	first := slices.MinFunc(passing, func(a, b failedCall) int { return cmp.Compare(a.left(now), b.left(now)) })
-	out := *first.CallError
-	out.RetryAfter = first.left(now)
-	return &out
-}
-
-// left returns the rest of the pause that the provider asked for.
-func (f failedCall) left(now time.Time) time.Duration { return max(0, f.RetryAfter-now.Sub(f.at)) }
 
 // failed returns the error of a call that is not made on another upstream, and notifies readers when the step will be repeated.
 func (s *step) failed(call *llm.CallError) error {

@@ -9,13 +9,14 @@ import (
 
 // Codes of admit_task and update_admission.
 const (
-	TaskAdmitted    = "ADMITTED"
-	TaskRateLimited = "RATE_LIMITED"
-	TaskQueueFull   = "QUEUE_FULL"
-	TaskServiceFull = "SERVICE_FULL" // the user and service have as many tasks as they may
-	TaskTeamFull    = "TEAM_FULL"    // the team has as many tasks as it may
-	TaskAppFull     = "APP_FULL"     // the application has as many tasks as it may
-	TaskKept        = "KEPT"
+	TaskAdmitted      = "ADMITTED"
+	TaskRateLimited   = "RATE_LIMITED"
+	TaskTokensLimited = "TOKENS_LIMITED" // the user's tasks have too many tokens
+	TaskQueueFull     = "QUEUE_FULL"
+	TaskServiceFull   = "SERVICE_FULL" // the user and service have as many tasks as they may
+	TaskTeamFull      = "TEAM_FULL"    // the team has as many tasks as it may
+	TaskAppFull       = "APP_FULL"     // the application has as many tasks as it may
+	TaskKept          = "KEPT"
 )
 
 const (
@@ -30,6 +31,7 @@ type AdmissionLimits struct {
 	Queue   int // unfinished tasks in a queue
 	Service int // unfinished tasks of a user and service
 	Rate    int // submissions of a user in RateWindow
+	Tokens  int // tokens of a user's submissions in RateWindow
 	Team    int // unfinished tasks of the team
 	App     int // unfinished tasks of the application
 }
@@ -41,6 +43,7 @@ type Submission struct {
 	Group     Group
 	Queue     berth.Queue // of the first step
 	Limits    AdmissionLimits
+	Tokens    int64 // an estimate, for Limits.Tokens
 }
 
 // RateState is what is left of a user's rate.
@@ -51,9 +54,11 @@ type RateState struct {
 
 // AdmitReply is the decision about a submission.
 type AdmitReply struct {
-	Code  string // TaskAdmitted, or the code of the refusal
-	Rate  RateState
-	Ahead int // other tasks that are admitted where the task was refused, otherwise in the queue
+	Code string // TaskAdmitted, or the code of the refusal
+	Rate RateState
+	// Tokens is what is left of the user's tokens, with the time until all of them are free.
+	Tokens RateState
+	Ahead  int // other tasks that are admitted where the task was refused, otherwise in the queue
 	// Retry is the time until a refused submission may succeed: exact for the rate, an estimate for an admission of the user and
 	// service, team or application, negative when it is not known. PlanRetry returns that for a queue.
 	Retry time.Duration
@@ -61,12 +66,9 @@ type AdmitReply struct {
 
 // AdmitTask reserves the admissions of a task and counts its submission, or refuses it without an effect. Idempotent by task.
 func (s *Scripts) AdmitTask(ctx context.Context, a Submission) (AdmitReply, error) {
-	keys := []string{
-		s.keys.QueueAdmissions(a.Queue), s.keys.UserAdmissions(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
-	}
 	args := []any{
 		a.Task.String(), a.Limits.Queue, a.Limits.Service, a.Limits.Rate, millis(RateWindow), millis(AdmissionHold),
-		berth.EscapeID(a.Task.UserID),
+		berth.EscapeID(a.Task.UserID), a.Limits.Tokens, a.Tokens,
 	}
 	if a.Group.Team != "" {
 		args = append(args, a.Limits.Team)
@@ -74,12 +76,28 @@ func (s *Scripts) AdmitTask(ctx context.Context, a Submission) (AdmitReply, erro
 	if a.Group.App != "" {
 		args = append(args, a.Limits.App)
 	}
-	r := s.call(ctx, "admit_task", append(keys, s.keys.groupAdmissions(a.Group)...), args...)
+	r := s.call(ctx, "admit_task", s.submissionKeys(a), args...)
 	reply := AdmitReply{
-		Code: r.code(TaskAdmitted, TaskRateLimited, TaskQueueFull, TaskServiceFull, TaskTeamFull, TaskAppFull),
+		Code: r.code(TaskAdmitted, TaskRateLimited, TaskTokensLimited, TaskQueueFull, TaskServiceFull, TaskTeamFull, TaskAppFull),
 		Rate: rateState(r), Ahead: int(r.number()), Retry: r.duration(),
 	}
+	reply.Tokens = rateState(r)
 	return reply, r.done()
+}
+
+func (s *Scripts) submissionKeys(a Submission) []string {
+	return append([]string{
+		s.keys.QueueAdmissions(a.Queue), s.keys.UserAdmissions(a.Task.UserID, a.ServiceID), s.keys.Submissions(a.Task.UserID),
+		s.keys.SubmittedTokens(a.Task.UserID),
+	}, s.keys.groupAdmissions(a.Group)...)
+}
+
+// WithdrawSubmission undoes AdmitTask for a task that is refused afterwards. It is idempotent.
+func (s *Scripts) WithdrawSubmission(ctx context.Context, a Submission) error {
+	r := s.call(ctx, "withdraw_submission", s.submissionKeys(a), a.Task.String(), berth.EscapeID(a.Task.UserID), millis(RateWindow),
+		a.Limits.Tokens, a.Tokens)
+	r.code(GuardOK)
+	return r.done()
 }
 
 // PlanRetry plans the retry of a user whom a full queue refused, and returns the time until then: an admission that is free then is kept for the

@@ -88,10 +88,10 @@ func TestAdmitTask_QueueFull_RefusedUntilOneEnds(t *testing.T) { // T5
 	require.Equal(t, "{c1}:bp:al%3Aice:jobs", lua.Keys{Cell: "c1"}.UserAdmissions("al:ice", "jobs"))
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		g := newGate(t, s, lua.AdmissionLimits{Queue: 2})
-		require.Equal(t, lua.AdmitReply{Code: lua.TaskAdmitted, Rate: lua.RateState{Left: -1}}, g.admit("a"))
+		require.Equal(t, lua.AdmitReply{Code: lua.TaskAdmitted, Rate: lua.RateState{Left: -1}, Tokens: lua.RateState{Left: -1}}, g.admit("a"))
 		require.Equal(t, 1, g.admit("b").Ahead)
 		g.keep("a")
-		full := lua.AdmitReply{Code: lua.TaskQueueFull, Rate: lua.RateState{Left: -1}, Ahead: 2}
+		full := lua.AdmitReply{Code: lua.TaskQueueFull, Rate: lua.RateState{Left: -1}, Tokens: lua.RateState{Left: -1}, Ahead: 2}
 		require.Equal(t, full, g.admit("c"))
 		other := g
 		other.user = "bob"
