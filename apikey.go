@@ -57,6 +57,9 @@ func (k APIKey) Allows(model string) bool {
 	return len(k.Models) == 0 || slices.Contains(k.Models, model)
 }
 
+// AllowsTier reports whether the calls of the key may have a service tier, other than the default.
+func (k APIKey) AllowsTier(tier string) bool { return slices.Contains(k.ServiceTiers, tier) }
+
 // BudgetKind is what a budget is of.
 type BudgetKind string
 

@@ -118,6 +118,8 @@ type Config struct {
 	SignallingDirect  bool                      // participants connect to the media units, not to the signalling proxy
 	TaskQueues        func() []string           // of Temporal, whose state operators see
 	ReconcileEvery    time.Duration             // between two passes of the reconciliation: 30 s
+	CallWait          time.Duration             // for a slot by a call of OpenAI's protocol: 5 min
+	CallHold          time.Duration             // until such a call responds that it waits: 5 s
 	SignIn            SignIn                    // with which users of the page sign in; empty: by token only
 	Production        bool
 	Version           string
@@ -135,6 +137,8 @@ type Deps struct {
 	Fleet      Fleet
 	Health     Health
 	Signalling Signalling
+	Gateway    Gateway
+	Keys       Keys
 	Config     Config
 	Logger     *slog.Logger
 	Verifier   identity.Verifier // nil: HS256 with Config.Secrets
@@ -166,6 +170,7 @@ type server struct {
 	decoding  *semaphore.Weighted
 	opening   *semaphore.Weighted // event streams that are being opened, see maxOpening
 	repeated  *semaphore.Weighted // see maxRepeated
+	bodies    *semaphore.Weighted // see maxBodies
 }
 
 // New returns a router with all routes, their descriptions and their access rules.
@@ -210,6 +215,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.auditRoute()
 	s.codecRoute()
 	s.operationRoutes()
+	s.openAIRoutes()
 	if err := errors.Join(s.errs...); err != nil {
 		return nil, err
 	}
@@ -231,7 +237,7 @@ func (s *server) catalog() *llm.Catalog { return s.Routing.Current().Catalog }
 
 func newServer(d Deps) (*server, error) {
 	if d.Starter == nil || d.Ledger == nil || d.Hub == nil || d.Routing == nil || d.Templates == nil || d.Scripts == nil || d.Positions == nil ||
-		d.Fleet == nil || d.Health == nil || d.Signalling == nil || d.Logger == nil {
+		d.Fleet == nil || d.Health == nil || d.Signalling == nil || d.Gateway == nil || d.Keys == nil || d.Logger == nil {
 		return nil, errors.New("api: every dependency but Verifier and Clock is required")
 	}
 	c := &d.Config
@@ -252,6 +258,8 @@ func newServer(d Deps) (*server, error) {
 	c.Conferences.Retry = cmp.Or(c.Conferences.Retry, 5*time.Minute)
 	c.Conferences.GiveUp = cmp.Or(c.Conferences.GiveUp, 30*time.Minute)
 	c.Conferences.Command = cmp.Or(c.Conferences.Command, 10*time.Second)
+	c.CallWait = cmp.Or(c.CallWait, 5*time.Minute)
+	c.CallHold = cmp.Or(c.CallHold, 5*time.Second)
 	c.ReconcileEvery = cmp.Or(c.ReconcileEvery, 30*time.Second)
 	c.NumbersFrom = cmp.Or(c.NumbersFrom, "8881000000")
 	if err := berth.ValidE164("NumbersFrom", c.NumbersFrom); err != nil {
@@ -265,6 +273,7 @@ func newServer(d Deps) (*server, error) {
 		Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{},
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), decoding: semaphore.NewWeighted(raster.MaxPixels),
 		opening: semaphore.NewWeighted(maxOpening), repeated: semaphore.NewWeighted(maxRepeated),
+		bodies: semaphore.NewWeighted(maxBodies),
 	}
 	origin, err := c.SignIn.origin()
 	if err != nil {
@@ -444,6 +453,8 @@ func (s *server) elsewhere(c echo.Context, page *console.Page) error {
 	case found && !reading:
 		c.Response().Header().Set(echo.HeaderAllow, "GET, HEAD")
 		return echo.ErrMethodNotAllowed
+	case ofOpenAI(req.URL.Path):
+		return berth.Errorf(berth.CodeNotFound, "%s %s is not a route of berth; %s has chat/completions, embeddings and models", req.Method, req.URL.Path, openAIPath)
 	case !found && (!reading || ofAPI || !strings.Contains(req.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)):
 		return berth.Errorf(berth.CodeNotFound, "route not found")
 	case !found:

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/apikey"
 	"berth/internal/identity"
 )
 
@@ -100,25 +102,35 @@ func (s *server) admit(c echo.Context) error {
 
 func (s *server) authenticate(c echo.Context, r rule) (identity.Principal, error) {
 	header := c.Request().Header.Values(echo.HeaderAuthorization)
-	if len(header) > 1 {
-		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "send one Authorization header")
+	if t := c.QueryParam("ticket"); len(header) == 0 && r.ticket != noTicket && t != "" {
+		callOf(c.Request().Context()).ticket = true
+		return s.tickets.Redeem(t, r.ticket, c.ParamValues()[0])
 	}
-	if len(header) == 0 {
-		if t := c.QueryParam("ticket"); r.ticket != noTicket && t != "" {
-			callOf(c.Request().Context()).ticket = true
-			return s.tickets.Redeem(t, r.ticket, c.ParamValues()[0])
-		}
-		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
+	token, err := bearer(c.Request())
+	if err != nil {
+		return identity.Principal{}, err
 	}
-	scheme, token, _ := strings.Cut(header[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
+	if apikey.Is(token) {
+		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "API keys are for %s: this route needs a token of a user, node or operator", openAIPath)
 	}
-	p, err := s.verifier.Verify(c.Request().Context(), strings.TrimSpace(token))
+	p, err := s.verifier.Verify(c.Request().Context(), token)
 	if err != nil {
 		return identity.Principal{}, fmt.Errorf("verify token: %w", err)
 	}
 	return p, nil
+}
+
+// bearer returns the token of a request.
+func bearer(req *http.Request) (string, error) {
+	header := req.Header.Values(echo.HeaderAuthorization)
+	if len(header) > 1 {
+		return "", berth.Errorf(berth.CodeUnauthenticated, "send one Authorization header")
+	}
+	scheme, token, _ := strings.Cut(strings.Join(header, ""), " ")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
+	}
+	return token, nil
 }
 
 // nodeRequest is implemented by the input of every route that accepts tokens of scope node. It returns the id of the node for

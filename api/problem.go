@@ -171,6 +171,10 @@ func (s *server) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
+	if ofOpenAI(c.Request().URL.Path) {
+		s.failOpenAI(err, c)
+		return
+	}
 	p := problemOf(err, callOf(c.Request().Context()).requestID)
 	s.logProblem(c.Request().Context(), p, err)
 	body, merr := json.Marshal(p)

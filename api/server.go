@@ -46,7 +46,7 @@ func observed(e http.Handler, trustTraceparent bool) http.Handler {
 	recorded := otelhttp.NewHandler(e, "berth", otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return !trustTraceparent }))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path
-		if strings.HasPrefix(path, "/v1/") && !strings.HasSuffix(path, "/events") && !strings.HasSuffix(path, "/heartbeat") {
+		if (strings.HasPrefix(path, "/v1/") || ofOpenAI(path)) && !strings.HasSuffix(path, "/events") && !strings.HasSuffix(path, "/heartbeat") {
 			recorded.ServeHTTP(w, r)
 			return
 		}

@@ -21,18 +21,28 @@ const (
 // retryHint is a browser's pause before it reconnects.
 const retryHint = "retry: 1000\n\n"
 
-// eventWriter writes Server-Sent Events to one client.
-type eventWriter struct {
+// clientWriter writes to one client, and gives up one that does not read.
+type clientWriter struct {
 	c       echo.Context
 	rc      *http.ResponseController
-	buf     []byte
-	opened  bool
 	written time.Time
 }
 
-func newEventWriter(c echo.Context) *eventWriter {
+func newClientWriter(c echo.Context) clientWriter {
 	// use the writer below echo's: echo's Flush hides errors
-	return &eventWriter{c: c, rc: http.NewResponseController(c.Response().Writer)}
+	return clientWriter{c: c, rc: http.NewResponseController(c.Response().Writer)}
+}
+
+// eventWriter writes Server-Sent Events to one client.
+type eventWriter struct {
+	clientWriter
+
+	buf    []byte
+	opened bool
+}
+
+func newEventWriter(c echo.Context) *eventWriter {
+	return &eventWriter{clientWriter: newClientWriter(c)}
 }
 
 // open sends the headers, once: aside, because writing them needs more of the stack than writing events.
@@ -111,16 +121,16 @@ func (w *eventWriter) heartbeat() error {
 	return w.write([]byte(": heartbeat\n\n"))
 }
 
-func (w *eventWriter) write(b []byte) error {
+func (w *clientWriter) write(b []byte) error {
 	for len(b) > 0 {
 		n := min(len(b), writeChunk)
 		// only writers of tests have no deadlines
 		_ = w.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if _, err := w.c.Response().Write(b[:n]); err != nil {
-			return fmt.Errorf("write event: %w", err)
+			return fmt.Errorf("write to client: %w", err)
 		}
 		if err := w.rc.Flush(); err != nil {
-			return fmt.Errorf("write event: %w", err)
+			return fmt.Errorf("write to client: %w", err)
 		}
 		b = b[n:]
 	}

@@ -77,7 +77,8 @@ func (l ModelLimits) arg() string {
 	return string(b)
 }
 
-// Path is where a lease waits among the others: in a queue, and there on each level that it has.
+// Path is where a lease waits among the others: in a queue, and there on each level that it has: a user or an application at least. Calls of an
+// API key have no user, whose limit does not concern them.
 type Path struct {
 	Queue  berth.Queue
 	UserID string
@@ -96,7 +97,9 @@ func (p Path) String() string {
 			parts = append(parts, level.kind+":"+berth.EscapeID(level.id))
 		}
 	}
-	parts = append(parts, "user:"+berth.EscapeID(p.UserID))
+	if p.UserID != "" {
+		parts = append(parts, "user:"+berth.EscapeID(p.UserID))
+	}
 	if p.App != "" {
 		parts = append(parts, "end:"+berth.EscapeID(p.EndUser))
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,10 +11,15 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/apikey"
+	"berth/internal/breaker"
 	"berth/internal/config"
 	"berth/internal/fleet"
+	"berth/internal/gateway"
 	"berth/internal/health"
 	"berth/internal/identity"
+	"berth/internal/lease"
+	"berth/internal/llm"
 	"berth/internal/payload"
 	"berth/internal/redisconn"
 	"berth/internal/sampler"
@@ -93,10 +99,16 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 		Ledger: b.ledger, Nodes: b.scripts, Fleet: nodes, Infos: b.scripts, Redis: b.scripts, Channel: b.scripts.Keys().ConferenceUpdated(),
 		Tokens: identity.Participants{Secrets: tokens.Secrets}, Keys: secrets, Hosts: cfg.Signalling.Hosts, Logger: logger,
 	})
+	process := processID()
+	slots := lease.New(b.scripts, lease.Options{ProcessID: process, Limits: limits, Logger: logger})
+	calls := gateway.New(gateway.Options{
+		Process: process, Ledger: b.ledger, Scripts: b.scripts, Slots: slots, Models: llm.NewClient(b.routing.Of, nil, logger), Catalog: b.routing.Of,
+		ModelLimits: limits, Breaker: breaker.New(b.scripts, logger), Logger: logger,
+	})
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Routing: b.routing, Templates: b.templates.Catalog,
 		Scripts: b.scripts, Positions: positions, Fleet: nodes,
-		Health: probe, Signalling: proxy,
+		Health: probe, Signalling: proxy, Gateway: calls, Keys: apikey.New(b.ledger),
 		Config: api.Config{
 			Secrets: tokens.Secrets, CORSOrigins: cfg.API.CORSOrigins, MaxUploadBytes: cfg.API.MaxUploadBytes,
 			HeartbeatInterval: cfg.API.Heartbeat, TemporalUIURL: string(cfg.Temporal.UIURL),
@@ -107,13 +119,19 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, Executions: cfg.API.ExecutionsMax, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},
 			Conferences: conferenceRules(cfg.Conference), RecordWithin: cfg.Record.RetryFor(), SignIn: signIn(cfg.Identity),
-			TaskQueues: queues, ReconcileEvery: cfg.Reconcile.Every,
+			TaskQueues: queues, ReconcileEvery: cfg.Reconcile.Every, CallWait: cfg.API.CallWait, CallHold: cfg.API.CallHold,
 		},
 		Logger: logger, Verifier: tokens,
 	})
 	if err != nil {
 		return err
 	}
+	// Calls use their slots until the server has stopped.
+	callCtx, stopCalls := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopCalls()
+	making, callCtx := errgroup.WithContext(callCtx)
+	making.Go(func() error { return slots.Run(callCtx) })
+	making.Go(func() error { return calls.Run(callCtx) })
 	g, ctx := errgroup.WithContext(ctx)
 	checks := b.reported()
 	if tokens.Provider != nil {
@@ -134,7 +152,9 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	g.Go(func() error {
 		return Serve(ctx, "BERTH_HTTP_ADDR", api.NewServer(e, cfg.API.Addr, cfg.Telemetry.TrustTraceparent), stopGrace, logger)
 	})
-	return g.Wait()
+	err = g.Wait()
+	stopCalls()
+	return errors.Join(err, making.Wait())
 }
 
 // conferenceRules returns the rules of new conferences.

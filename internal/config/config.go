@@ -64,6 +64,8 @@ type API struct {
 	ExecutionsMax  int           `help:"Maximum number of unfinished executions of a user; more are refused. 0 for no limit." name:"executions-max-size" env:"BERTH_EXECUTIONS_MAX_SIZE" default:"1000" min:"0"`
 	PaidRate       int           `help:"Maximum number of tasks that a user of the paid tier may submit in a minute; 0 for no limit." name:"paid-rate" env:"BERTH_PAID_RATE" default:"600" min:"0"`
 	FreeRate       int           `help:"Maximum number of tasks that a user of the free tier may submit in a minute; 0 for no limit." name:"free-rate" env:"BERTH_FREE_RATE" default:"600" min:"0"`
+	CallWait       time.Duration `help:"Maximum time for which a call of OpenAI's protocol waits for a slot of its model; later it is refused." name:"call-wait" env:"BERTH_CALL_WAIT" default:"5m" min:"1ms"`
+	CallHold       time.Duration `help:"Time for which the status of a streamed call that waits is withheld, so that an early refusal has its own; then comments with the position are sent." name:"call-hold" env:"BERTH_CALL_HOLD" default:"5s" min:"1ms"`
 	TaskDeadline   time.Duration `help:"Maximum time from acceptance to the end of a task; later it fails." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m" min:"1ms"`
 }
 

@@ -18,6 +18,7 @@ const (
 	ScopeUser     = "user"
 	ScopeNode     = "node"
 	ScopeOperator = "operator"
+	ScopeModels   = "models"
 )
 
 // Scope is a scope with what it allows, for documentation.
@@ -27,6 +28,7 @@ var scopes = []Scope{
 	{ScopeUser, "submit work and read one's own"},
 	{ScopeNode, "run the nodes and media units that the token names: register, send heartbeats, report"},
 	{ScopeOperator, "see every user's work and manage the fleet"},
+	{ScopeModels, "call models by OpenAI's protocol, as API keys do"},
 }
 
 // Scopes returns all scopes, in the order of documentation.

@@ -41,12 +41,17 @@ type QueueConfig struct {
 	// Tier and Mode are those of the calls that the queue takes, empty for all.
 	Tier berth.Tier `yaml:"tier"`
 	Mode berth.Mode `yaml:"mode"`
+	// ServiceTier is the service_tier of the calls of OpenAI's protocol that the queue takes; it takes no others then.
+	ServiceTier string `yaml:"serviceTier"`
 	// MaxTasks is the maximum number of unfinished tasks, QUEUE_MAX_SIZE when it is 0.
 	MaxTasks int `yaml:"maxTasks"`
 }
 
 // takes reports whether the queue takes such calls, and how exactly it names them.
 func (q QueueConfig) takes(tier berth.Tier, mode berth.Mode) (exact int, ok bool) {
+	if q.ServiceTier != "" {
+		return 0, false
+	}
 	for _, field := range [][2]string{{string(q.Tier), string(tier)}, {string(q.Mode), string(mode)}} {
 		if field[0] != "" && field[0] != field[1] {
 			return 0, false
@@ -160,8 +165,22 @@ func (c Config) check(file *routingFile) {
 	}
 }
 
-// checkQueues verifies that calls of each tier and mode have exactly one queue.
+// checkQueues verifies that calls of each tier and mode have exactly one queue, and those of a service tier at most one.
 func (c Config) checkQueues(file *routingFile) {
+	byTier := map[string]berth.Queue{}
+	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+		q := c.Queues[name]
+		if q.ServiceTier == "" {
+			continue
+		}
+		if q.Tier != "" || q.Mode != "" {
+			file.invalid([]string{"queues", string(name), "serviceTier"}, "a queue with serviceTier has neither tier nor mode: it takes calls of OpenAI's protocol only")
+		}
+		if other, ok := byTier[q.ServiceTier]; ok {
+			file.invalid([]string{"queues", string(name), "serviceTier"}, "%s has the queue %s already", q.ServiceTier, other)
+		}
+		byTier[q.ServiceTier] = name
+	}
 	for _, tier := range tiers {
 		for _, mode := range modes {
 			switch found := c.queuesFor(tier, mode); {

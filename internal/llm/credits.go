@@ -77,6 +77,16 @@ func (c *Catalog) Reserve(t *template.Template, steps []berth.Step, texts map[st
 	return min(sum, berth.MaxCredits)
 }
 
+// ReserveCall returns what is reserved for a raw call: what it costs if each of its answers is as long as it may be.
+func (c *Catalog) ReserveCall(call Call) berth.Credits {
+	m, _ := c.Model(call.Model)
+	used := berth.Usage{InputTokens: call.Raw.InputTokens}
+	if call.Raw.Operation == OperationChat {
+		used.OutputTokens = int64(max(call.Raw.Choices, 1)) * int64(call.Raw.bound(int(m.maxOutput(0))))
+	}
+	return min(m.Credits.most().Of(used), berth.MaxCredits)
+}
+
 // maxOutput returns the maximum number of tokens of an answer, of which a template may allow fewer.
 func (m Model) maxOutput(allowed int) int64 {
 	most := 0

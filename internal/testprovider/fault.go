@@ -5,14 +5,23 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
-// Write answers with chunks, one after each interval, and the usage.
+// Write answers with chunks, one after each interval, and the usage; a request that is not for a stream with the whole text after all of them, and
+// one for embeddings with a vector.
 func Write(every time.Duration, chunks ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if wants := requested(r); !wants.Stream {
+			if wait(r, every*time.Duration(len(chunks))) {
+				whole(w, r, strings.Join(chunks, ""))
+			}
+			return
+		}
 		for _, text := range chunks {
 			if !wait(r, every) {
 				return
@@ -25,6 +34,34 @@ func Write(every time.Duration, chunks ...string) http.HandlerFunc {
 		c.end()
 		send(w, "[DONE]")
 	}
+}
+
+// request is what decides how a call is answered.
+type request struct {
+	Stream bool `json:"stream"`
+}
+
+func requested(r *http.Request) (wants request) {
+	body, _ := io.ReadAll(r.Body) // it is in memory
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	_ = json.Unmarshal(body, &wants) // what is not readable is not for a stream
+	return wants
+}
+
+func whole(w http.ResponseWriter, r *http.Request, text string) {
+	c := callOf(r)
+	answer := map[string]any{"object": "chat.completion", "choices": []any{map[string]any{
+		"index": 0, "message": map[string]any{"role": "assistant", "content": text}, "finish_reason": "stop",
+	}}, "usage": map[string]any{"prompt_tokens": c.prompt, "completion_tokens": 10, "total_tokens": c.prompt + 10}}
+	if strings.HasSuffix(r.URL.Path, "/embeddings") {
+		answer = map[string]any{"object": "list", "data": []any{map[string]any{"object": "embedding", "index": 0, "embedding": []float64{0.5, -0.25}}}, "usage": map[string]any{
+			"prompt_tokens": c.prompt, "total_tokens": c.prompt,
+		}}
+	}
+	b, _ := json.Marshal(answer) // never fails
+	c.end()
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b)
 }
 
 // Status refuses calls with an error of the protocol.

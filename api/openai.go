@@ -1,0 +1,346 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"berth"
+	"berth/internal/apikey"
+	"berth/internal/gateway"
+	"berth/internal/identity"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/internal/openai"
+	"berth/lua"
+)
+
+// The routes of OpenAI's protocol. They are not part of the description of berth's own API: see docs/openai.md.
+const (
+	openAIPath = "/openai/v1"
+	// openAIService names their calls in lists and limits.
+	openAIService = "openai"
+	// openAIBodyTimes is by how much longer than a JSON body one of these routes may take to arrive.
+	openAIBodyTimes = 4
+	// maxBodies bounds the bodies of the calls of this process together, in bytes: a call keeps its body until an upstream has it.
+	maxBodies = 1 << 30
+)
+
+// Gateway makes calls of models; *gateway.Gateway is one.
+type Gateway interface {
+	Make(ctx context.Context, c gateway.Call, client gateway.Client) error
+}
+
+// Keys finds API keys; *apikey.Keys is one.
+type Keys interface {
+	Find(ctx context.Context, secret string) (ledger.KeyAccess, error)
+}
+
+func (s *server) openAIRoutes() {
+	add := func(method, path string, handler func(echo.Context, modelCaller) error) {
+		path = openAIPath + path
+		s.rules[routeKey(method, path)] = rule{public: true, raw: true, stream: true} // the handler authenticates: keys are no tokens
+		s.echo.Add(method, path, func(c echo.Context) error {
+			caller, err := s.modelCaller(c)
+			if err != nil {
+				return err
+			}
+			return handler(c, caller)
+		})
+	}
+	add(http.MethodPost, "/chat/completions", s.forwards(openai.ParseChat, "chatcmpl-"))
+	add(http.MethodPost, "/embeddings", s.forwards(openai.ParseEmbeddings, "embd-"))
+	add(http.MethodGet, "/models", s.listOpenAIModels)
+	add(http.MethodGet, "/models/:model", s.getOpenAIModel)
+}
+
+// modelCaller is who calls a model: an API key, or a user.
+type modelCaller struct {
+	key    berth.APIKey // its id is empty for a user
+	userID string
+	group  berth.Group // of a user
+	limits lua.AdmissionLimits
+}
+
+// modelCaller authenticates the caller of a route.
+func (s *server) modelCaller(c echo.Context) (m modelCaller, err error) {
+	ctx := c.Request().Context()
+	token, err := bearer(c.Request())
+	if err != nil {
+		return m, err
+	}
+	cl := callOf(ctx)
+	if apikey.Is(token) {
+		access, err := s.Keys.Find(ctx, token)
+		if err != nil {
+			return m, err
+		}
+		k := access.Key
+		cl.user = identity.Principal{UserID: k.ID, TeamID: k.TeamID, AppID: k.AppID}
+		return modelCaller{key: k, userID: k.ID, limits: lua.AdmissionLimits{
+			Service: k.MaxCalls, Rate: k.RPM, Tokens: k.TPM, Team: access.Team.MaxTasks, App: access.App.MaxTasks,
+		}}, nil
+	}
+	p, err := s.verifier.Verify(ctx, token)
+	if err != nil {
+		return m, fmt.Errorf("verify token: %w", err)
+	}
+	if !p.Has(identity.ScopeModels) {
+		return m, berth.Errorf(berth.CodeForbidden, "the token lacks the scope %s: use an API key, which operators create", identity.ScopeModels)
+	}
+	cl.user = p
+	group, levels, err := s.groupOf(ctx, openAIService, "")
+	return modelCaller{userID: p.UserID, group: group, limits: lua.AdmissionLimits{
+		Service: s.Config.Admission.Service, Rate: s.Config.Admission.PaidRate, Team: levels.team, App: levels.app,
+	}}, err
+}
+
+// model returns a model that the caller may call.
+func (s *server) calledModel(models *llm.Catalog, m modelCaller, name string) (llm.Model, error) {
+	if name == "" {
+		return llm.Model{}, &openai.Error{
+			Status: http.StatusBadRequest, Type: openai.TypeRequest, Param: "model", Code: "missing_required_parameter", Message: "the parameter model is required", Final: true,
+		}
+	}
+	model, ok := models.Model(name)
+	if !ok || !m.key.Allows(model.Name) {
+		return llm.Model{}, &openai.Error{
+			Status: http.StatusNotFound, Type: openai.TypeRequest, Param: "model", Code: "model_not_found", Final: true,
+			Message: fmt.Sprintf("the model %q does not exist, or the key may not call it: GET %s/models lists those that it may call", name, openAIPath),
+		}
+	}
+	return model, nil
+}
+
+// forwards returns the handler of a route whose requests are forwarded. Ids of its answers begin with prefix.
+func (s *server) forwards(parse func([]byte) (*openai.Request, error), prefix string) func(echo.Context, modelCaller) error {
+	return func(c echo.Context, caller modelCaller) error {
+		body, free, err := s.readOpenAIBody(c)
+		if err != nil {
+			return err
+		}
+		defer free()
+		request, err := parse(body)
+		if err != nil {
+			return err
+		}
+		call, err := s.modelCall(caller, request, berth.NewID(prefix))
+		if err != nil {
+			return err
+		}
+		return s.answerCall(c, request.Stream, call)
+	}
+}
+
+// modelCall returns the call of a request.
+func (s *server) modelCall(caller modelCaller, r *openai.Request, id string) (gateway.Call, error) {
+	models := s.catalog()
+	model, err := s.calledModel(models, caller, r.Model)
+	if err != nil {
+		return gateway.Call{}, err
+	}
+	excluded, err := r.Check(model)
+	if err != nil {
+		return gateway.Call{}, err
+	}
+	queue, tier, err := serviceQueue(models, caller, r.ServiceTier)
+	if err != nil {
+		return gateway.Call{}, err
+	}
+	shown := llm.Shown{ID: id, Created: s.Clock().Unix()}
+	if r.ServiceTier != "" {
+		shown.ServiceTier = tier
+	}
+	limits, group := caller.limits, caller.group
+	if caller.key.ID != "" {
+		group = caller.key.Group(r.EndUser)
+	}
+	if limits.Queue = models.MaxTasks(queue); limits.Queue == 0 {
+		limits.Queue = s.Config.Admission.Queue
+	}
+	return gateway.Call{
+		ID: id, KeyID: caller.key.ID, UserID: caller.userID, Account: caller.key.ID == "", Group: group, Queue: queue, ServiceID: openAIService,
+		Limits: limits, LLM: r.Call(model.Name, shown), Excluded: excluded, Conversation: conversationOf(caller, r), Wait: s.Config.CallWait,
+	}, nil
+}
+
+// conversationOf returns what calls have in common that should use the same upstream, whose provider has the beginning of their prompts cached.
+func conversationOf(m modelCaller, r *openai.Request) string {
+	if r.CacheKey != "" {
+		return m.userID + "/" + r.CacheKey
+	}
+	return m.userID + "/" + r.EndUser
+}
+
+// serviceQueue returns the queue for a service tier, and the tier that the call gets.
+func serviceQueue(models *llm.Catalog, m modelCaller, tier string) (berth.Queue, string, error) {
+	queue, used, ok := models.ServiceQueue(tier)
+	if !ok {
+		return "", "", &openai.Error{
+			Status: http.StatusBadRequest, Type: openai.TypeRequest, Param: "service_tier", Code: "invalid_value", Final: true,
+			Message: "service_tier must be one of " + strings.Join(llm.ServiceTiers(), ", "),
+		}
+	}
+	if used != llm.TierDefault && !m.key.AllowsTier(used) {
+		queue, used, _ = models.ServiceQueue(llm.TierDefault)
+	}
+	return queue, used, nil
+}
+
+// readOpenAIBody reads the body of a request. free is called when it is not needed any more.
+func (s *server) readOpenAIBody(c echo.Context) (body []byte, free func(), err error) {
+	req := c.Request()
+	if encoding := req.Header.Get(echo.HeaderContentEncoding); encoding != "" && encoding != "identity" {
+		return nil, nil, errorIn(echo.HeaderContentEncoding, berth.CodeUnsupportedMedia, "the encoding %s is not supported: send the body without one", encoding)
+	}
+	size := req.ContentLength
+	if size > openai.MaxBody {
+		return nil, nil, exceeds("", openai.MaxBody)
+	}
+	if size < 0 {
+		size = openai.MaxBody
+	}
+	if !s.bodies.TryAcquire(size) {
+		return nil, nil, &RetryError{berth.Errorf(berth.CodeUnavailable, "this process has too many large requests; retry later"), 5 * time.Second}
+	}
+	free = func() { s.bodies.Release(size) }
+	rc := http.NewResponseController(c.Response())
+	// only writers of tests have no deadlines
+	_ = rc.SetReadDeadline(time.Now().Add(openAIBodyTimes * s.Config.BodyTimeout))
+	body, err = io.ReadAll(io.LimitReader(req.Body, openai.MaxBody+1))
+	switch {
+	case err != nil:
+		err = bodyError(err)
+	case len(body) > openai.MaxBody:
+		err = exceeds("", openai.MaxBody)
+	}
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	_ = rc.SetReadDeadline(time.Time{})
+	return body, free, nil
+}
+
+func (s *server) listOpenAIModels(c echo.Context, m modelCaller) error {
+	list := openai.ModelList{}
+	for _, model := range s.catalog().Models() {
+		if m.key.Allows(model.Name) {
+			list = append(list, modelView(model, model.Name))
+			for _, alias := range model.Aliases {
+				list = append(list, modelView(model, alias))
+			}
+		}
+	}
+	return c.JSON(http.StatusOK, list)
+}
+
+func (s *server) getOpenAIModel(c echo.Context, m modelCaller) error {
+	model, err := s.calledModel(s.catalog(), m, c.Param("model"))
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, modelView(model, c.Param("model")))
+}
+
+func modelView(m llm.Model, name string) openai.Model {
+	return openai.Model{ID: name, OwnedBy: strings.Join(m.Providers(), ", ")}
+}
+
+// ofOpenAI reports whether a request is for a route of OpenAI's protocol.
+func ofOpenAI(path string) bool { return path == "/openai" || strings.HasPrefix(path, "/openai/") }
+
+// openAIError returns what a client of the protocol reads for an error.
+func (s *server) openAIError(err error, requestID string) *openai.Error {
+	var own *openai.Error
+	var call *llm.CallError
+	var refused *gateway.Refusal
+	switch {
+	case errors.As(err, &own), errors.As(err, &call):
+		return openai.ErrorOf(err)
+	case errors.As(err, &refused):
+		return refusedCall(refused)
+	case errors.Is(err, gateway.ErrWaitedTooLong):
+		return &openai.Error{
+			Status: http.StatusServiceUnavailable, Type: openai.TypeServer, Code: "server_is_overloaded", RetryAfter: unknownRetry,
+			Message: fmt.Sprintf("no slot of the model was free within %s; retry later", s.Config.CallWait),
+		}
+	}
+	p := problemOf(err, requestID)
+	out := openai.ErrorOf(&berth.Error{Code: p.Code, Message: p.Detail, Field: p.Field})
+	if p.RetryAfter > 0 {
+		out.RetryAfter = time.Duration(p.RetryAfter) * time.Second
+	}
+	if he := (*echo.HTTPError)(nil); errors.As(err, &he) && he.Code < http.StatusInternalServerError {
+		out.Status = he.Code
+	}
+	return out
+}
+
+// refusedCall returns the error of a call that was not admitted.
+func refusedCall(r *gateway.Refusal) *openai.Error {
+	out := &openai.Error{Status: http.StatusTooManyRequests, Type: openai.TypeLimit, Code: "rate_limit_exceeded", RetryAfter: retryIn(r.Retry)}
+	switch r.Code {
+	case lua.TaskRateLimited:
+		out.RetryAfter = r.Retry
+		out.Message = fmt.Sprintf("more than %d requests in a minute; retry in %s", r.Limits.Rate, shortTime(r.Retry))
+	case lua.TaskTokensLimited:
+		out.Type, out.RetryAfter = openai.TypeTokens, r.Retry
+		out.Message = fmt.Sprintf("more than %d tokens in a minute; retry in %s", r.Limits.Tokens, shortTime(r.Retry))
+	case lua.TaskServiceFull:
+		out.Message = fmt.Sprintf("%d calls are unfinished, which is the limit; retry when one has finished", r.Ahead)
+	case lua.TaskTeamFull:
+		out.Message = fmt.Sprintf("%d calls and tasks of team %s are unfinished, which is its limit; retry when one has finished", r.Ahead, r.Group.Team)
+	case lua.TaskAppFull:
+		out.Message = fmt.Sprintf("%d calls and tasks of application %s are unfinished, which is its limit; retry when one has finished", r.Ahead, r.Group.App)
+	default:
+		out.Message = fmt.Sprintf("queue %s is full with %d calls and tasks; retry later", r.Queue, r.Ahead)
+	}
+	return out
+}
+
+// shortTime returns a time as the protocol's headers state it, such as 1s or 6m0s.
+func shortTime(d time.Duration) string {
+	if d > 0 && d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// setLimits sets the headers about the limits of a key or user that has some.
+func setLimits(h http.Header, reply lua.AdmitReply, limits lua.AdmissionLimits) {
+	for _, l := range []struct {
+		name  string
+		limit int
+		state lua.RateState
+	}{{"requests", limits.Rate, reply.Rate}, {"tokens", limits.Tokens, reply.Tokens}} {
+		if l.limit > 0 {
+			h.Set("X-Ratelimit-Limit-"+l.name, strconv.Itoa(l.limit))
+			h.Set("X-Ratelimit-Remaining-"+l.name, strconv.Itoa(l.state.Left))
+			h.Set("X-Ratelimit-Reset-"+l.name, shortTime(l.state.Reset))
+		}
+	}
+}
+
+// failOpenAI responds with an error of the protocol.
+func (s *server) failOpenAI(err error, c echo.Context) {
+	cl := callOf(c.Request().Context())
+	out := s.openAIError(err, cl.requestID)
+	if refused := (*gateway.Refusal)(nil); errors.As(err, &refused) {
+		setLimits(c.Response().Header(), refused.AdmitReply, refused.Limits)
+	}
+	s.log.Log(c.Request().Context(), levelOf(berth.CodeOf(err), err), "request failed", "requestId", cl.requestID, "status", out.Status, "code", out.Code, "error", err)
+	out.SetHeader(c.Response().Header())
+	body := out.Body()
+	c.Response().Header().Set(echo.HeaderContentLength, strconv.Itoa(len(body)))
+	if werr := c.Blob(out.Status, echo.MIMEApplicationJSON, body); werr != nil {
+		s.log.DebugContext(c.Request().Context(), "error not sent", "error", werr)
+	}
+}

@@ -1,0 +1,416 @@
+// Package gateway makes calls of OpenAI's protocol in the process that has the client's connection: a call takes its slot in the same waiting room
+// as every other one, is forwarded, and is settled in the ledger. It ends with the connection; no workflow runs.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"berth"
+	"berth/internal/breaker"
+	"berth/internal/failover"
+	"berth/internal/lease"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/internal/pause"
+	"berth/lua"
+)
+
+const (
+	// keepEvery is how often the admission of a call is kept, which lasts lua.AdmissionHold.
+	keepEvery = lua.AdmissionHold / 3
+	// markEvery is how often the process tells the reconciliation that it has its calls.
+	markEvery = 5 * time.Second
+	// maxRounds is how often a call is made that nothing of the answer was passed on of: each time on every upstream that may serve it.
+	maxRounds = 3
+	// firstPause and longestPause bound the time between two rounds. What a provider asks for is a pause of its upstream, for which the call
+	// waits in the waiting room.
+	firstPause   = 500 * time.Millisecond
+	longestPause = 5 * time.Second
+	// maxAnswer bounds the time from the first slot of a call to its end.
+	maxAnswer = time.Hour
+	// endTimeout bounds one attempt to record the end of a call, and endWithin all of them.
+	endTimeout = 5 * time.Second
+	endWithin  = time.Minute
+)
+
+// ErrWaitedTooLong is the error of a call that had no slot within Call.Wait.
+var ErrWaitedTooLong = errors.New("no slot of the model was free in time")
+
+// Ledger is what calls need of *ledger.Ledger, which documents the methods.
+type Ledger interface {
+	ReserveCall(ctx context.Context, c ledger.DirectCall) error
+	EndCall(ctx context.Context, c ledger.DirectCall, outcomes []ledger.ModelCall, charged berth.Credits) error
+	MarkProcess(ctx context.Context, id string) error
+	ForgetProcess(ctx context.Context, id string) error
+}
+
+// Options are the dependencies of a gateway. All are required.
+type Options struct {
+	Process string // unique to this run of the process
+	Ledger  Ledger
+	Scripts *lua.Scripts
+	Slots   *lease.Slots
+	Models  *llm.Client
+	Catalog func(model string) *llm.Catalog
+	// ModelLimits returns the configured limits of a model.
+	ModelLimits func(model string) lua.ModelLimits
+	Breaker     *breaker.Breaker
+	Logger      *slog.Logger
+}
+
+// Gateway makes the calls of a process. It is safe for concurrent use.
+type Gateway struct{ Options }
+
+// New returns a gateway. Its calls are found by the reconciliation if the process dies while Run runs.
+func New(o Options) *Gateway { return &Gateway{o} }
+
+// Run tells the reconciliation that this process runs, until ctx ends.
+func (g *Gateway) Run(ctx context.Context) error {
+	for failing := false; ; {
+		err := g.Ledger.MarkProcess(ctx, g.Process)
+		if err != nil && !failing && ctx.Err() == nil {
+			g.Logger.WarnContext(ctx, "process not marked in the database; retrying", "error", err)
+		}
+		failing = err != nil
+		if !pause.For(ctx, markEvery) {
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if err := g.Ledger.ForgetProcess(ctx, g.Process); err != nil {
+		g.Logger.WarnContext(ctx, "process not removed from the database", "error", err)
+	}
+	return nil
+}
+
+// Call is a call to make.
+type Call struct {
+	ID    string
+	KeyID string // of the API key, empty for a user
+	// UserID is the id under which the call is counted and logged; of a key its id. Account: what the call costs is taken from that user's account.
+	UserID  string
+	Account bool
+	Group   berth.Group
+	Queue   berth.Queue
+	// ServiceID names the calls of a user among which Limits.Service counts.
+	ServiceID string
+	Limits    lua.AdmissionLimits
+	// LLM is the raw call, and Excluded the upstreams that do not accept it.
+	LLM      llm.Call
+	Excluded []string
+	// Conversation: calls of the same one prefer the same upstream.
+	Conversation string
+	// Wait bounds the time until the answer begins.
+	Wait time.Duration
+}
+
+// Client is who gets the answer. Its functions are called one after another, from the goroutine of Make.
+type Client struct {
+	// Admitted has what is left of the limits.
+	Admitted func(lua.AdmitReply)
+	// Position is called when the call begins to wait for a slot and when its position changes, with the number of calls ahead.
+	Position func(ahead int)
+	// Object gets each object of the answer, see llm.Client.Forward. An error of it ends the call.
+	Object func([]byte) error
+}
+
+// Refusal is the error of a call that was not admitted.
+type Refusal struct {
+	lua.AdmitReply
+	Limits lua.AdmissionLimits
+	Queue  berth.Queue
+	Group  berth.Group
+}
+
+func (r *Refusal) Error() string { return "not admitted: " + r.Code }
+
+// making is the state of a call that is made.
+type making struct {
+	*Gateway
+	Call
+	client   Client
+	row      ledger.DirectCall
+	tried    failover.Call
+	attempts []ledger.ModelCall
+	// charged is what the client pays, and begun is set once something of the answer was passed on.
+	charged berth.Credits
+	begun   bool
+	ticket  string
+	until   time.Time // by which it must have a slot
+}
+
+// Make makes a call and returns once it has ended: nil if the client has the whole answer. If nothing was passed on, the error says why; its kinds
+// are *Refusal, *llm.CallError, *berth.Error and ErrWaitedTooLong. If ctx ends, the provider's answer is ended, too, and what was used until then is
+// charged.
+func (g *Gateway) Make(ctx context.Context, c Call, client Client) (err error) {
+	m := &making{Gateway: g, Call: c, client: client, until: time.Now().Add(c.Wait)}
+	if m.LLM, err = g.Models.Prepare(c.LLM); err != nil {
+		return err
+	}
+	leave, err := m.admit(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	defer m.end(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Wait+maxAnswer, berth.Errorf(berth.CodeDeadlineExceeded, "the model did not answer in time"))
+	defer cancel()
+	for backoff := pause.NewBackoff(firstPause, longestPause); ; {
+		failed, err := m.round(ctx)
+		if failed == nil {
+			return err
+		}
+		if m.begun || !failed.Retryable || len(m.attempts) == 0 || m.rounds() >= maxRounds || time.Now().Add(failed.RetryAfter).After(m.until) {
+			return failed
+		}
+		if !backoff.Wait(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// rounds returns how often the upstream that was called most was called.
+func (m *making) rounds() (most int) {
+	times := map[string]int{}
+	for _, a := range m.attempts {
+		times[a.Upstream]++
+		most = max(most, times[a.Upstream])
+	}
+	return most
+}
+
+// admit reserves what the call may cost, and its admissions. A refused call uses nothing of any limit.
+func (m *making) admit(ctx context.Context) (leave func(), err error) {
+	sub := lua.Submission{
+		Task: berth.TaskRef{UserID: m.UserID, TaskID: m.ID}, ServiceID: m.ServiceID, Group: m.Group, Queue: m.Queue, Limits: m.Limits,
+		Tokens: int64(m.LLM.Raw.Cost() * 1000),
+	}
+	reply, err := m.Scripts.AdmitTask(ctx, sub)
+	switch {
+	case err != nil:
+		return nil, berth.Errorf(berth.CodeUnavailable, "Redis is unavailable; retry later").With(err)
+	case reply.Code == lua.TaskQueueFull:
+		if wait, err := m.Scripts.PlanRetry(ctx, m.Queue, m.UserID); err == nil {
+			reply.Retry = wait
+		}
+		fallthrough
+	case reply.Code != lua.TaskAdmitted:
+		return nil, &Refusal{AdmitReply: reply, Limits: m.Limits, Queue: m.Queue, Group: m.Group}
+	}
+	if err := m.reserve(ctx); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		if failed := m.Scripts.WithdrawSubmission(ctx, sub); failed != nil {
+			m.Logger.WarnContext(ctx, "admission of a refused call not withdrawn", "call", m.ID, "error", failed)
+		}
+		return nil, err
+	}
+	m.client.Admitted(reply)
+	return m.keep(ctx), nil
+}
+
+// reserve reserves what the call may cost. If the database has failed, it may have done so.
+func (m *making) reserve(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	m.row = ledger.DirectCall{
+		ID: m.ID, UserID: m.UserID, KeyID: m.KeyID, ServiceID: m.ServiceID, TeamID: m.Group.Team, AppID: m.Group.App, Model: m.LLM.Model, Queue: m.Queue,
+		Operation: berth.StepName(m.LLM.Raw.Operation), Process: m.Process, Timeout: m.Wait + maxAnswer + endWithin,
+		Reserved: m.Catalog(m.LLM.Model).ReserveCall(m.LLM), Account: m.Account,
+	}
+	err := m.Ledger.ReserveCall(ctx, m.row)
+	if code := berth.CodeOf(err); code == berth.CodeUnavailable || code == berth.CodeInternal {
+		m.end(ctx)
+	}
+	return err
+}
+
+// keep keeps the admissions of the call until the function that it returns is called.
+func (m *making) keep(ctx context.Context) (leave func()) {
+	held := lua.Admissions{
+		Task: berth.TaskRef{UserID: m.UserID, TaskID: m.ID}, ServiceID: m.ServiceID, Group: m.Group, Queues: []berth.Queue{m.Queue},
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for pause.For(ctx, keepEvery) {
+			if err := m.Scripts.KeepAdmissions(ctx, held, m.Queue, lua.AdmissionHold); err != nil {
+				m.Logger.DebugContext(ctx, "admission of a call not kept", "call", m.ID, "error", err)
+			}
+		}
+	}()
+	return func() {
+		stop()
+		<-stopped
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		if err := m.Scripts.RemoveAdmissions(ctx, held); err != nil { // it expires
+			m.Logger.DebugContext(ctx, "admission of a call not removed", "call", m.ID, "error", err)
+		}
+	}
+}
+
+// end records the end of the call. It is repeated while the database is unavailable, for a time; then the reconciliation settles the call.
+func (m *making) end(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	err := m.record(ctx)
+	if err == nil {
+		return
+	}
+	m.Logger.WarnContext(ctx, "end of a call not recorded; retrying", "call", m.ID, "error", err)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, endWithin)
+		defer cancel()
+		for backoff := pause.NewBackoff(firstPause, longestPause); backoff.Wait(ctx); {
+			if m.record(ctx) == nil {
+				return
+			}
+		}
+		m.Logger.ErrorContext(ctx, "end of a call not recorded; the reconciliation settles it without what it used", "call", m.ID)
+	}()
+}
+
+func (m *making) record(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := m.Ledger.EndCall(ctx, m.row, m.attempts, m.charged); err != nil {
+		return fmt.Errorf("record the end of call %s: %w", m.ID, err)
+	}
+	return nil
+}
+
+// round makes the call on one upstream after another, until one has served it or none is left. failed is set if it may be made again.
+func (m *making) round(ctx context.Context) (failed *llm.CallError, err error) {
+	models := m.Catalog(m.LLM.Model)
+	m.tried = failover.Call{Model: m.LLM.Model, Excluded: append(models.Unkeyed(m.LLM.Model), m.Excluded...)}
+	for {
+		slot, free, err := m.acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if m.tried.Excludes(slot.Upstream()) { // the others are paused
+			slot.Release()
+			free()
+			if len(m.attempts) == 0 || slices.Contains(m.Excluded, slot.Upstream()) {
+				return nil, berth.Errorf(berth.CodeUnavailable, "no upstream that accepts the call works at present; retry later")
+			}
+			return m.tried.Paused(ctx, m.Scripts, m.ModelLimits(m.LLM.Model)), nil
+		}
+		failed, err := m.callInSlot(slot)
+		free()
+		if failed == nil || m.begun {
+			return nil, err
+		}
+		m.tried.Failed(m.Catalog(m.LLM.Model), slot.Upstream(), failed)
+		switch {
+		case failed.Scope == llm.ScopeRequest:
+			return nil, failed
+		case !m.tried.Untried(m.Catalog(m.LLM.Model)):
+			return m.tried.Decisive(), nil
+		}
+	}
+}
+
+// acquire waits for a slot, in the position of the last one of the call. free ends what belongs to the slot.
+func (m *making) acquire(ctx context.Context) (slot *lease.Slot, free func(), err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	free = func() { cancel(nil) }
+	late := time.AfterFunc(time.Until(m.until), func() { cancel(ErrWaitedTooLong) })
+	slot, err = m.Slots.Acquire(ctx, lease.Request{
+		Model: m.LLM.Model, Queue: m.Queue, Group: m.Group, UserID: m.waitsAs(), Cost: m.LLM.Raw.Cost(),
+		Needs: lua.Needs{
+			Tokens: m.Catalog(m.LLM.Model).Size(m.LLM), Excluded: m.tried.Excluded, Conversation: m.Conversation,
+		},
+		Ticket: m.ticket, LeaseID: m.ID, OnPosition: m.client.Position,
+	})
+	if err == nil && !late.Stop() { // the context of the slot has ended
+		slot.Release()
+		err = ErrWaitedTooLong
+	}
+	if err != nil {
+		late.Stop()
+		free()
+		return nil, nil, err
+	}
+	m.ticket = slot.Ticket()
+	return slot, free, nil
+}
+
+// waitsAs returns the user level of the call in the waiting room: an API key is an application, and has none.
+func (m *making) waitsAs() string {
+	if m.KeyID != "" {
+		return ""
+	}
+	return m.UserID
+}
+
+// callInSlot calls the upstream of the slot. failed is set if the error is that of the call.
+func (m *making) callInSlot(slot *lease.Slot) (failed *llm.CallError, err error) {
+	defer slot.Release()
+	call, start, model := m.LLM, time.Now(), m.LLM.Model
+	call.Upstream = slot.Upstream()
+	call.Labels = []any{"call", m.ID}
+	spec, _ := m.Catalog(model).Model(model)
+	upstream, ok := spec.Upstream(call.Upstream)
+	if !ok {
+		upstream.Name = call.Upstream
+	}
+	reported := breaker.Call{Model: model, Upstream: upstream, Task: berth.TaskRef{UserID: m.UserID, TaskID: m.ID}}
+	ctx := slot.Context()
+	res, err := m.Models.Forward(ctx, call, func(object []byte) error {
+		if !m.begun {
+			m.begun = true
+			reported.Took = time.Since(start)
+			m.Breaker.Begun(ctx, reported)
+		}
+		return m.client.Object(object)
+	})
+	reported.Took = time.Since(start)
+	m.Breaker.Report(ctx, reported, err)
+	if err != nil && context.Cause(ctx) != nil {
+		err = context.Cause(ctx)
+	}
+	failed, _ = errors.AsType[*llm.CallError](err)
+	m.log(res, upstream, failed, err)
+	// A slot that was lost is a fault of berth. As long as the client has nothing, the call is made again.
+	if failed == nil && !m.begun && errors.Is(err, lease.ErrLost) {
+		failed = &llm.CallError{
+			Code: berth.CodeUnavailable, Scope: llm.ScopeUpstream, Retryable: true, Model: model, Message: "the model's slot was lost; retry later", Err: err,
+		}
+	}
+	return failed, err
+}
+
+// log adds an attempt to what the end of the call records. The client pays for the attempt whose answer it got, and for one that it ended.
+func (m *making) log(res llm.Result, upstream llm.Upstream, failed *llm.CallError, err error) {
+	spec, _ := m.Catalog(m.LLM.Model).Model(m.LLM.Model)
+	a := ledger.ModelCall{
+		Provider: res.Provider, Upstream: upstream.Name, Usage: res.Usage,
+		LatencyMs: res.Took.Milliseconds(), FirstTokenMs: res.FirstToken.Milliseconds(), FinishReason: res.FinishReason,
+		PromptTruncated: res.PromptTruncated, Success: err == nil, Simulated: res.Provider == llm.LocalProvider,
+	}
+	if !a.Simulated {
+		a.CostMicros = upstream.CostMicros(res.Usage)
+	}
+	switch {
+	case err == nil:
+	case failed != nil:
+		a.Code, a.Cause = failed.Code, string(failed.Cause)
+	default:
+		a.Code = berth.CodeOf(err)
+		if errors.Is(err, context.Canceled) {
+			a.Code = berth.CodeCancelled
+		}
+	}
+	if err == nil || m.begun || failed == nil && !errors.Is(err, lease.ErrLost) {
+		m.charged = spec.Credits.Of(res.Usage)
+	}
+	m.attempts = append(m.attempts, a)
+}
