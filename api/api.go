@@ -170,7 +170,7 @@ type server struct {
 	decoding  *semaphore.Weighted
 	opening   *semaphore.Weighted // event streams that are being opened, see maxOpening
 	repeated  *semaphore.Weighted // see maxRepeated
-	bodies    *semaphore.Weighted // see maxBodies
+	received  *semaphore.Weighted // bytes of bodies, see maxBodies
 }
 
 // New returns a router with all routes, their descriptions and their access rules.
@@ -273,7 +273,7 @@ func newServer(d Deps) (*server, error) {
 		Deps: d, log: d.Logger, verifier: d.Verifier, rules: map[string]rule{},
 		documents: extract.NewReader(cmp.Or(c.PDFToText, "pdftotext")), decoding: semaphore.NewWeighted(raster.MaxPixels),
 		opening: semaphore.NewWeighted(maxOpening), repeated: semaphore.NewWeighted(maxRepeated),
-		bodies: semaphore.NewWeighted(maxBodies),
+		received: semaphore.NewWeighted(maxBodies),
 	}
 	origin, err := c.SignIn.origin()
 	if err != nil {

@@ -26,9 +26,13 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/apikey"
+	"berth/internal/breaker"
 	"berth/internal/fleet"
+	"berth/internal/gateway"
 	"berth/internal/health"
 	"berth/internal/identity"
+	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/routing"
@@ -152,6 +156,14 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	for _, c := range change {
 		c(&deps)
 	}
+	limits := func(model string) lua.ModelLimits { return deps.Routing.Current().LimitsOf(model, 5) }
+	slots := lease.New(h.scripts, lease.Options{ProcessID: "api", Limits: limits, Logger: logger})
+	models := llm.NewClient(deps.Routing.Of, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, logger)
+	calls := gateway.New(gateway.Options{
+		Process: "api", Ledger: h.ledger, Scripts: h.scripts, Slots: slots, Models: models, Catalog: deps.Routing.Of, ModelLimits: limits,
+		Breaker: breaker.New(h.scripts, logger), Logger: logger,
+	})
+	deps.Gateway, deps.Keys = calls, apikey.New(h.ledger)
 	e, err := api.New(deps)
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,7 +172,9 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	h.server = api.NewServer(e, l.Addr().String(), false)
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	h.http = &http.Client{Transport: transport, Timeout: 30 * time.Second}
-	done := make(chan error, 5)
+	done := make(chan error, 7)
+	go func() { done <- slots.Run(ctx) }()
+	go func() { done <- calls.Run(ctx) }()
 	go func() { done <- deps.Positions.Run(ctx) }()
 	go func() { done <- hub.Run(ctx) }()
 	go func() { done <- proxy.Run(ctx) }()

@@ -207,10 +207,10 @@ func (s *server) readOpenAIBody(c echo.Context) (body []byte, free func(), err e
 	if size < 0 {
 		size = openai.MaxBody
 	}
-	if !s.bodies.TryAcquire(size) {
+	if !s.received.TryAcquire(size) {
 		return nil, nil, &RetryError{berth.Errorf(berth.CodeUnavailable, "this process has too many large requests; retry later"), 5 * time.Second}
 	}
-	free = func() { s.bodies.Release(size) }
+	free = func() { s.received.Release(size) }
 	rc := http.NewResponseController(c.Response())
 	// only writers of tests have no deadlines
 	_ = rc.SetReadDeadline(time.Now().Add(openAIBodyTimes * s.Config.BodyTimeout))

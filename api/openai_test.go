@@ -511,4 +511,3 @@ func TestOpenAI_TokenOfUser_AccountCharged(t *testing.T) { // O3, O4
 	require.Contains(t, text, "insufficient_quota")
 	require.Equal(t, "false", res.Header.Get("X-Should-Retry"))
 }
-
