@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/apikey"
 	"berth/internal/identity"
 )
 
@@ -113,6 +114,9 @@ func (s *server) authenticate(c echo.Context, r rule) (identity.Principal, error
 	scheme, token, _ := strings.Cut(header[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "a bearer token is required")
+	}
+	if apikey.Is(strings.TrimSpace(token)) {
+		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "API keys are for /openai/v1; this route needs a token")
 	}
 	p, err := s.verifier.Verify(c.Request().Context(), strings.TrimSpace(token))
 	if err != nil {
