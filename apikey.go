@@ -2,7 +2,9 @@ package berth
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -41,6 +43,61 @@ type KeySettings struct {
 	ServiceTiers []string `json:"serviceTiers,omitempty"`
 	// EndUsers: the user that a request names waits beside the other users of the key's application, rather than with all its calls.
 	EndUsers bool `json:"endUsers,omitempty"`
+}
+
+// keyTiers are the values of service_tier that a key may allow. The others, auto and default, are those of the default queue.
+var keyTiers = []string{"flex", "priority", "scale"}
+
+// Normalize checks the key without its id. It returns CodeInvalid for the first invalid field.
+func (k *APIKey) Normalize() error {
+	if k.TeamID != "" {
+		if err := ValidID("teamId", k.TeamID); err != nil {
+			return err
+		}
+	}
+	if k.AppID != "" {
+		if err := ValidID("appId", k.AppID); err != nil {
+			return err
+		}
+	}
+	return k.KeySettings.Normalize()
+}
+
+// Normalize checks the settings, and leaves out repeated models and service tiers. It returns CodeInvalid for the first invalid field.
+func (s *KeySettings) Normalize() (err error) {
+	if s.Title, err = Name("title", s.Title, MaxKeyTitle); err != nil {
+		return err
+	}
+	if len(s.Models) > MaxKeyModels {
+		return Invalid("models", "must have at most %d entries; without any, the key may call all models", MaxKeyModels)
+	}
+	if err := cmp.Or(keyLimit("rpm", s.RPM), keyLimit("tpm", s.TPM), keyLimit("maxCalls", s.MaxCalls)); err != nil {
+		return err
+	}
+	for i, t := range s.ServiceTiers {
+		if !slices.Contains(keyTiers, t) {
+			return Invalid(fmt.Sprintf("serviceTiers[%d]", i), "must be one of %s; auto and default are always allowed", strings.Join(keyTiers, ", "))
+		}
+	}
+	s.Models, s.ServiceTiers = distinct(s.Models), distinct(s.ServiceTiers)
+	return nil
+}
+
+func keyLimit(field string, n int) error {
+	if n < 0 || n > MaxKeyRate {
+		return Invalid(field, "must be a number from 0, for no limit, to %d", MaxKeyRate)
+	}
+	return nil
+}
+
+// distinct returns the values in their order, each once.
+func distinct(values []string) (out []string) {
+	for _, v := range values {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // Group returns the levels at which the calls of the key wait. endUser is that of the request.

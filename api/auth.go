@@ -111,7 +111,7 @@ func (s *server) authenticate(c echo.Context, r rule) (identity.Principal, error
 		return identity.Principal{}, err
 	}
 	if apikey.Is(token) {
-		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "API keys are for %s: this route needs a token of a user, node or operator", openAIPath)
+		return identity.Principal{}, berth.Errorf(berth.CodeUnauthenticated, "API keys are for %s; this route needs a token", openAIPath)
 	}
 	p, err := s.verifier.Verify(c.Request().Context(), token)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"berth"
 	"berth/api"
+	"berth/internal/apikey"
 	"berth/internal/identity"
 )
 
@@ -211,6 +212,7 @@ func TestRoutes_TokenWithoutScope_AreRejected(t *testing.T) { // P15
 		"ticket":          ticket,
 		"signature cut":   hs()[:len(hs())-4],
 		"payload swapped": swapPayload(hs(), hs(claim("sub", "bob"))),
+		"API key":         apikey.NewSecret(), // O3
 	}
 	for _, route := range described(t, h) {
 		method, path, _ := strings.Cut(route, " ")
@@ -234,6 +236,7 @@ func TestRoutes_TokenWithoutScope_AreRejected(t *testing.T) { // P15
 			require.Equal(t, berth.CodeUnauthenticated, a.problem.Code, "%s with %s", route, name)
 			require.Contains(t, a.header.Get("WWW-Authenticate"), "Bearer", "%s with %s", route, name)
 			require.NotContains(t, string(a.body), "secret answer")
+			require.Equal(t, name == "API key", strings.Contains(a.problem.Detail, "API keys are for /openai/v1"), "%s with %s", route, name)
 		}
 		if path == "/v1/me" {
 			continue

@@ -117,6 +117,8 @@ var otherAlerts = map[string]string{
 	"BerthReconciliationStopped": "needs a thousand differences",
 	"BerthReconciliationFailed":  "needs a repair that fails",
 	"BerthRowsPastDeadline":      "needs minutes",
+	"BerthUpstreamPaused":        "needs a model with several upstreams",
+	"BerthUpstreamBelowMax":      "needs a learned limit",
 }
 
 func (w *cluster) named(prefix string) (parts []*part) {
@@ -223,9 +225,9 @@ func (w *cluster) alertFaults(t *testing.T, model *httptest.Server) []alertFault
 			name: "units hang", inject: w.suspended("unit-"), panels: []string{"Recovery duration A", "Recovery duration B"},
 			alerts: []string{"BerthConferencesWaiting", "BerthNoReadyNode", "BerthNodesLost"}, after: []string{"BerthRecoveriesSlow"}, lasts: 45 * time.Second,
 		},
-		{name: "provider fails", alerts: []string{"BerthModelPaused"}, inject: provider(t, model, sim.Fault500)},
-		{name: "provider rejects the key", alerts: []string{"BerthTasksFailing"}, inject: provider(t, model, sim.Fault401)},
-		{name: "model paused by an operator", alerts: []string{"BerthNothingGranted"}, inject: func() func() {
+		{name: "provider fails", alerts: []string{"BerthModelPaused"}, also: []string{"BerthUpstreamsPaused"}, inject: provider(t, model, sim.Fault500)},
+		{name: "provider rejects the key", alerts: []string{"BerthTasksFailing"}, also: []string{"BerthUpstreamsPaused"}, inject: provider(t, model, sim.Fault401)},
+		{name: "model paused by an operator", alerts: []string{"BerthNothingGranted", "BerthUpstreamsPaused"}, inject: func() func() {
 			pause(true)
 			return func() { pause(false) }
 		}},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -112,8 +111,8 @@ func (l *Ledger) AddTeam(ctx context.Context, id string) error {
 	return err
 }
 
-// DeleteTeam deletes a team with its lists of users and services. CodeConflict while it has applications, CodeNotFound where there is none.
-// Redis has no settings of it after fleet.ApplySetting.
+// DeleteTeam deletes a team with its lists of users and services. CodeConflict while it has applications or API keys,
+// CodeNotFound where there is none. Redis has no settings of it after fleet.ApplySetting.
 func (l *Ledger) DeleteTeam(ctx context.Context, id, by string) error {
 	return l.inTx(ctx, "delete team", func(tx *sql.Tx) error {
 		if err := dropLevel(ctx, tx, SettingTeam, id, by); err != nil {
@@ -126,25 +125,22 @@ func (l *Ledger) DeleteTeam(ctx context.Context, id, by string) error {
 		if err == nil && apps > 0 {
 			return berth.Errorf(berth.CodeConflict, "the team has applications, such as %s; delete each or move it to another team first", app.String)
 		}
+		if err == nil {
+			err = refuseWithKeys(ctx, tx, SettingTeam, id)
+		}
 		return err
 	})
 }
 
-// PutApp defines an application, or replaces its settings, team and services. CodeInvalid where the team does not exist, CodeConflict where
-// a service belongs to another team or application. Redis has the settings after fleet.ApplySetting.
+// PutApp defines an application, or replaces its settings, team and services. Its API keys belong to its team. CodeInvalid where the team
+// does not exist, CodeConflict where a service belongs to another team or application, and where it has keys and no team. Redis has the settings after fleet.ApplySetting.
 func (l *Ledger) PutApp(ctx context.Context, a berth.App, by string) error {
 	if err := a.Normalize(); err != nil {
 		return err
 	}
 	return l.inTx(ctx, "put application", func(tx *sql.Tx) error {
-		if a.TeamID != "" { // locked, so that it is not deleted meanwhile
-			var id string
-			err := tx.QueryRowContext(ctx, `SELECT id FROM settings WHERE kind = $1 AND id = $2 AND body <> ''`+l.dialect.forUpdate,
-				SettingTeam, a.TeamID).Scan(&id)
-			if errors.Is(err, sql.ErrNoRows) {
-				return berth.Invalid("teamId", "team %q not found; define it first", a.TeamID)
-			}
-			if err != nil {
+		if a.TeamID != "" {
+			if err := l.lockTeam(ctx, tx, a.TeamID); err != nil {
 				return err
 			}
 		}
@@ -161,6 +157,9 @@ func (l *Ledger) PutApp(ctx context.Context, a berth.App, by string) error {
 		if err == nil {
 			err = addMembers(ctx, tx, SettingApp, a.ID, "services", memberService, a.Services...)
 		}
+		if err == nil {
+			err = moveKeys(ctx, tx, a.ID, a.TeamID)
+		}
 		return err
 	})
 }
@@ -171,10 +170,13 @@ func leaveTeam(ctx context.Context, tx *sql.Tx, app string) error {
 	return err
 }
 
-// DeleteApp deletes an application. CodeNotFound where there is none. Redis has no settings of it after fleet.ApplySetting.
+// DeleteApp deletes an application. CodeConflict while it has API keys, CodeNotFound where there is none. Redis has no settings of it after fleet.ApplySetting.
 func (l *Ledger) DeleteApp(ctx context.Context, id, by string) error {
 	return l.inTx(ctx, "delete application", func(tx *sql.Tx) error {
 		if err := dropLevel(ctx, tx, SettingApp, id, by); err != nil {
+			return err
+		}
+		if err := refuseWithKeys(ctx, tx, SettingApp, id); err != nil {
 			return err
 		}
 		return leaveTeam(ctx, tx, id)
