@@ -31,8 +31,16 @@ type gateway struct {
 
 func newGateway(t *testing.T) *gateway {
 	t.Helper()
-	g := &gateway{provider: testprovider.Start(t)}
-	models := clientOf(t, g.provider.URL)
+	provider := testprovider.Start(t)
+	g := gatewayTo(t, clientOf(t, provider.URL))
+	g.provider = provider
+	return g
+}
+
+// gatewayTo returns a gateway to the model large.
+func gatewayTo(t *testing.T, models *llm.Client) *gateway {
+	t.Helper()
+	g := &gateway{}
 	model := llm.Model{Name: "large", Upstreams: []llm.Upstream{{Name: "acme", Extra: []string{"top_k", "min_p"}}}}
 	mux := http.NewServeMux()
 	handle := func(parse func([]byte) (*Request, error)) http.HandlerFunc {

@@ -10,37 +10,58 @@ import (
 	"berth/internal/ocr"
 )
 
-// answerTo derives the answer from the request alone, so that equal requests get equal answers: JSON if it quotes a schema, the text of its
-// images if it has some, else Markdown.
-func answerTo(ctx context.Context, req chatRequest, read ocr.Reader) (string, error) {
+// answer is a text, or calls of tools.
+type answer struct {
+	text  string
+	calls []toolCall
+}
+
+type toolCall struct{ name, arguments string }
+
+// answerTo derives the answer from the request alone, so that equal requests get equal answers: calls of tools if it asks for them, JSON if it
+// has a schema, the text of its images if it has some, else Markdown.
+func answerTo(ctx context.Context, req chatRequest, read ocr.Reader) (out answer, err error) {
 	var seen []string
 	for _, url := range req.images() {
 		img, err := decodeImage(url)
 		if err != nil {
-			return "", err
+			return out, err
 		}
 		text, err := read(ctx, img)
 		if err != nil {
-			return "", fmt.Errorf("read the image: %w", err)
+			return out, fmt.Errorf("read the image: %w", err)
 		}
 		seen = append(seen, strings.TrimSpace(text))
 	}
-	return derive(req.Messages, seen, maxFollowUps), nil
+	for _, t := range req.called() {
+		out.calls = append(out.calls, toolCall{t.Function.Name, readSource(req.Messages, seen).arguments(t)})
+	}
+	if out.calls == nil {
+		out.text = derive(req.Messages, seen, req.ResponseFormat, maxFollowUps)
+	}
+	for _, stop := range req.Stop {
+		if stop != "" {
+			out.text, _, _ = strings.Cut(out.text, stop)
+		}
+	}
+	return out, nil
 }
 
 const maxFollowUps = 3
 
-// derive returns the answer to messages. If they end with the beginning of an answer and a request for more, the answer is the rest.
-func derive(messages []message, seen []string, followUps int) string {
+// derive returns the answer to messages, by the schema of the response format or one that they quote. If they end with the beginning of an
+// answer and a request for more, the answer is the rest.
+func derive(messages []message, seen []string, format responseFormat, followUps int) string {
 	if n := len(messages); n > 2 && followUps > 0 && messages[n-1].Role == "user" && messages[n-2].Role == "assistant" {
 		begun := messages[n-2].Content.text()
-		rest, ok := strings.CutPrefix(derive(messages[:n-2], seen, followUps-1), begun)
+		rest, ok := strings.CutPrefix(derive(messages[:n-2], seen, format, followUps-1), begun)
 		if ok && begun != "" {
 			return rest
 		}
 	}
 	s := readSource(messages, seen)
-	marked := mark.MatchString(s.rules)
+	s.schema = format.schema(s.schema)
+	marked := !format.json() && mark.MatchString(s.rules)
 	switch {
 	case s.schema != nil && !marked:
 		return s.fill(s.schema)

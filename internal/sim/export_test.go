@@ -11,5 +11,6 @@ func Answer(body []byte) (string, error) {
 	if err := json.Unmarshal(body, &req); err != nil {
 		return "", err
 	}
-	return answerTo(context.Background(), req, nil)
+	out, err := answerTo(context.Background(), req, nil)
+	return out.text, err
 }

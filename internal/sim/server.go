@@ -1,4 +1,4 @@
-// Package sim is the model simulator: an HTTP server that speaks the OpenAI chat completions protocol and derives its
+// Package sim is the model simulator: an HTTP server that speaks OpenAI's protocol, chats and embeddings, and derives its
 // answers from the request by plain rules, with Tesseract for images. berth uses it for models without an API key, and
 // tests make it misbehave. Every answer states that it is simulated.
 package sim
@@ -44,9 +44,11 @@ type server struct {
 	calls *callLog
 }
 
-// ModelServer returns the simulator's HTTP handler:
+// ModelServer returns the simulator's HTTP handler. Paths of the protocol also exist without /v1, and every model name is accepted.
 //
-//	POST /v1/chat/completions   the protocol, also without /v1, only streamed; every model name is accepted
+//	POST /v1/chat/completions   answers, see answerTo; with the tools of called; image_url must be a data URL
+//	POST /v1/embeddings         vectors that are similar if the texts have words in common
+//	GET /v1/models              one model, as an example of a name
 //	POST, DELETE /sim/faults    add a Fault, remove all
 //	GET /sim/stats              Stats
 func ModelServer(opt Options) http.Handler {
@@ -56,8 +58,14 @@ func ModelServer(opt Options) http.Handler {
 	}
 	s := &server{opt: opt, calls: &callLog{counts: Stats{Models: map[string]Counts{}}}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /chat/completions", s.chat)
-	mux.HandleFunc("POST /v1/chat/completions", s.chat)
+	for _, prefix := range []string{"", "/v1"} {
+		mux.HandleFunc("POST "+prefix+"/chat/completions", s.chat)
+		mux.HandleFunc("POST "+prefix+"/embeddings", s.embed)
+		mux.HandleFunc("GET "+prefix+"/models", models)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		failure(http.StatusNotFound, "unknown path: %s %s", r.Method, r.URL.Path).write(w)
+	})
 	mux.HandleFunc("POST /sim/faults", s.postFault)
 	mux.HandleFunc("DELETE /sim/faults", func(w http.ResponseWriter, _ *http.Request) {
 		s.calls.locked(func() { s.calls.faults = nil })
@@ -88,22 +96,42 @@ func (s *server) postFault(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, f)
 }
 
-func (s *server) chat(w http.ResponseWriter, r *http.Request) {
-	var req chatRequest
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.Model == "" || len(req.Messages) == 0 || !req.Stream {
-		failure(http.StatusBadRequest, "a chat completion request with a model, messages and stream true is required: %v", err).write(w)
-		return
-	}
-	number, fault := s.calls.begin(req.Model)
-	ended, left := false, false
-	end := func(cancelled bool) {
-		if !ended {
-			ended = true
-			s.calls.end(req.Model, cancelled)
+// models lists one model. has_more: others are accepted, too.
+func models(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{
+		"object": "list", "has_more": true, "data": []any{map[string]any{"id": "simulator", "object": "model", "created": 0, "owned_by": "simulator"}},
+	})
+}
+
+// call is a counted call of a model, with the fault that applies to it.
+type call struct {
+	number int
+	fault  Fault
+	ended  bool
+	end    func(cancelled bool) // counts the end, once
+}
+
+func (s *server) begin(model string) *call {
+	c := &call{}
+	c.number, c.fault = s.calls.begin(model)
+	c.end = func(cancelled bool) {
+		if !c.ended {
+			c.ended = true
+			s.calls.end(model, cancelled)
 		}
 	}
-	defer func() { end(left || r.Context().Err() != nil) }()
-	if refused := fault.refusal(); refused != nil {
+	return c
+}
+
+func (s *server) chat(w http.ResponseWriter, r *http.Request) {
+	req, failed := readChat(r)
+	if failed != nil {
+		failed.write(w)
+		return
+	}
+	c, left := s.begin(req.Model), false
+	defer func() { c.end(left || r.Context().Err() != nil) }()
+	if refused := c.fault.refusal(); refused != nil {
 		refused.write(w)
 		return
 	}
@@ -126,13 +154,14 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) {
 	if s.opt.TokensPerSecond > 0 {
 		p.perToken = time.Duration(float64(time.Second) / s.opt.TokensPerSecond)
 	}
-	rep := newReply(number, req, answer, fault)
-	left = !p.sleep(s.opt.FirstTokenDelay) || !rep.send(w, p, func() { end(false) })
+	rep := newReply(c.number, req, answer, c.fault)
+	left = !p.sleep(s.opt.FirstTokenDelay) || !rep.send(w, p, func() { c.end(false) })
 }
 
 // apiError is a failure in the protocol's form.
 type apiError struct {
 	status, retryAfter int // retryAfter in seconds, with status 429
+	param              string
 	message            string
 }
 
@@ -142,18 +171,31 @@ func failure(status int, format string, args ...any) *apiError {
 	return &apiError{status: status, message: fmt.Sprintf(format, args...)}
 }
 
+// invalid returns the error of a field of a request.
+func invalid(param, format string, args ...any) *apiError {
+	e := failure(http.StatusBadRequest, format, args...)
+	e.param = param
+	return e
+}
+
 func (e *apiError) write(w http.ResponseWriter) {
 	kind, code := "invalid_request_error", "invalid_request"
 	switch {
 	case e.status == http.StatusUnauthorized:
 		code = "invalid_api_key"
+	case e.status == http.StatusNotFound:
+		code = "not_found"
 	case e.status == http.StatusTooManyRequests:
 		kind, code = "rate_limit_error", "rate_limit_exceeded"
 		w.Header().Set("Retry-After", fmt.Sprint(e.retryAfter))
 	case e.status >= http.StatusInternalServerError:
 		kind, code = "server_error", "internal_error"
 	}
-	writeJSON(w, e.status, map[string]any{"error": map[string]any{"message": e.message, "type": kind, "param": nil, "code": code}})
+	var param any
+	if e.param != "" {
+		param = e.param
+	}
+	writeJSON(w, e.status, map[string]any{"error": map[string]any{"message": e.message, "type": kind, "param": param, "code": code}})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -186,26 +186,48 @@ func TestImage_TesseractMissing_ErrorNamesThePackages(t *testing.T) {
 func TestBadRequest_EachKind_ReturnsAProtocolError(t *testing.T) {
 	t.Parallel()
 	s := start(t, sim.Options{})
+	const asked = `"model":"m","messages":[{"role":"user","content":"x"}]`
 	for _, c := range []struct {
-		method, path, body string
-		status             int
+		path, body string
+		status     int
+		param      string
 	}{
-		{http.MethodPost, "/v1/chat/completions", `{`, 400},
-		{http.MethodPost, "/v1/chat/completions", `[]`, 400},
-		{http.MethodPost, "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"x"}]}`, 400},
-		{http.MethodPost, "/v1/chat/completions", `{"stream":true,"model":"m","messages":[]}`, 400},
-		{http.MethodPost, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"x"}]}`, 400},
-		{http.MethodPost, "/v1/chat/completions", `{"stream":true,"model":"m","messages":[{"role":"user","content":7}]}`, 400},
-		{http.MethodPost, "/sim/faults", `{"kind":"flood"}`, 400},
-		{http.MethodPost, "/sim/faults", `{"kind":"429","colour":"red"}`, 400},
+		{"/v1/chat/completions", `{`, 400, ""},
+		{"/v1/chat/completions", `[]`, 400, ""},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, 400, "model"},
+		{"/v1/chat/completions", `{"model":"m","messages":[]}`, 400, "messages"},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":7}]}`, 400, ""},
+		{"/v1/chat/completions", `{` + asked + `,"n":0}`, 400, "n"},
+		{"/v1/chat/completions", `{` + asked + `,"tools":[{"type":"function"}]}`, 400, "tools"},
+		{"/v1/chat/completions", `{` + asked + `,"tool_choice":"required"}`, 400, "tool_choice"},
+		{"/v1/chat/completions", `{` + asked + `,` + tools + `,"tool_choice":"often"}`, 400, "tool_choice"},
+		{"/v1/chat/completions", `{` + asked + `,` + tools + `,"tool_choice":{"type":"function","function":{"name":"other"}}}`, 400, "tool_choice"},
+		{"/v1/embeddings", `{"model":"m"}`, 400, "input"},
+		{"/v1/embeddings", `{"model":"m","input":[]}`, 400, "input"},
+		{"/v1/embeddings", `{"model":"m","input":["a",""]}`, 400, "input"},
+		{"/v1/embeddings", `{"model":"m","input":["a",7]}`, 400, ""},
+		{"/v1/embeddings", `{"input":"a"}`, 400, "model"},
+		{"/v1/embeddings", `{"model":"m","input":"a","dimensions":5000}`, 400, "dimensions"},
+		{"/v1/embeddings", `{"model":"m","input":"a","encoding_format":"hex"}`, 400, "encoding_format"},
+		{"/v1/responses", `{}`, 404, ""},
+		{"/sim/faults", `{"kind":"flood"}`, 400, ""},
+		{"/sim/faults", `{"kind":"429","colour":"red"}`, 400, ""},
 	} {
 		var res struct {
-			Error struct{ Message, Type string }
+			Error struct {
+				Message, Type string
+				Param         *string
+			}
 		}
-		header := s.call(t, c.method, c.path, c.body, c.status, &res)
+		header := s.call(t, http.MethodPost, c.path, c.body, c.status, &res)
 		require.NotEmpty(t, res.Error.Message, c.body)
 		require.Equal(t, "invalid_request_error", res.Error.Type)
 		require.Equal(t, "true", header.Get("X-Berth-Simulated"))
+		if c.param == "" {
+			require.Nil(t, res.Error.Param, c.body)
+		} else {
+			require.Equal(t, &c.param, res.Error.Param, c.body)
+		}
 	}
 	require.Zero(t, s.stats(t).Total.InFlight)
 }
