@@ -10,12 +10,14 @@ import (
 	"berth"
 )
 
+const insertTestKey = `INSERT INTO api_keys (id, secret, team_id, app_id, body, created_at, created_by, expires_at, revoked_at, revoked_by)
+	VALUES ($1, $1, $2, '', '{}', 1, '', 0, 0, '')`
+
 // withKey stores a key of team t, which it defines.
 func withKey(tb testing.TB, l *Ledger, id string) {
 	tb.Helper()
 	require.NoError(tb, l.AddTeam(context.Background(), "t"))
-	_, err := l.exec(context.Background(), "add key", `INSERT INTO api_keys (id, secret, team_id, app_id, body, created_at, created_by, expires_at, revoked_at, revoked_by)
-		VALUES ($1, $1, 't', '', '{}', 1, '', 0, 0, '')`, id)
+	_, err := l.exec(context.Background(), "add key", insertTestKey, id, "t")
 	require.NoError(tb, err)
 }
 
