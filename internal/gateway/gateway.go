@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"berth"
@@ -64,12 +65,23 @@ type Options struct {
 }
 
 // Gateway makes the calls of a process. It is safe for concurrent use.
-type Gateway struct{ Options }
+type Gateway struct {
+	Options
+
+	// ending are the ends of calls that could not be recorded yet, which are given up when stopped ends.
+	ending  sync.WaitGroup
+	stopped context.Context
+	stop    context.CancelFunc
+}
 
 // New returns a gateway. Its calls are found by the reconciliation if the process dies while Run runs.
-func New(o Options) *Gateway { return &Gateway{o} }
+func New(o Options) *Gateway {
+	g := &Gateway{Options: o}
+	g.stopped, g.stop = context.WithCancel(context.Background())
+	return g
+}
 
-// Run tells the reconciliation that this process runs, until ctx ends.
+// Run tells the reconciliation that this process runs, until ctx ends. No call may be made afterwards. It may be called once.
 func (g *Gateway) Run(ctx context.Context) error {
 	for failing := false; ; {
 		err := g.Ledger.MarkProcess(ctx, g.Process)
@@ -81,6 +93,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 			break
 		}
 	}
+	g.stop()
+	g.ending.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	if err := g.Ledger.ForgetProcess(ctx, g.Process); err != nil {
@@ -265,16 +279,16 @@ func (m *making) end(ctx context.Context) {
 		return
 	}
 	m.Logger.WarnContext(ctx, "end of a call not recorded; retrying", "call", m.ID, "error", err)
-	go func() {
-		ctx, cancel := context.WithTimeout(ctx, endWithin)
+	m.ending.Go(func() {
+		stopped, cancel := context.WithTimeout(m.stopped, endWithin)
 		defer cancel()
-		for backoff := pause.NewBackoff(firstPause, longestPause); backoff.Wait(ctx); {
+		for backoff := pause.NewBackoff(firstPause, longestPause); backoff.Wait(stopped); {
 			if m.record(ctx) == nil {
 				return
 			}
 		}
 		m.Logger.ErrorContext(ctx, "end of a call not recorded; the reconciliation settles it without what it used", "call", m.ID)
-	}()
+	})
 }
 
 func (m *making) record(ctx context.Context) error {
