@@ -459,6 +459,7 @@ func TestOpenAI_Dependencies_Unavailable(t *testing.T) { // O4, O9
 	m.starter.down.Store(true) // direct calls need no Temporal
 	res, _ = m.post("/chat/completions", m.secret, hello)
 	require.Equal(t, http.StatusOK, res.StatusCode)
+	m.calls(m.key.ID, 2) // recorded
 	m.damageDatabase()
 	res, _ = m.post("/chat/completions", m.secret, hello)
 	require.GreaterOrEqual(t, res.StatusCode, 500)
