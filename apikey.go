@@ -177,3 +177,17 @@ type Budget struct {
 	UpdatedAt time.Time
 	UpdatedBy string
 }
+
+// Validate returns CodeInvalid for the first invalid field.
+func (b Budget) Validate() error {
+	periods := []BudgetPeriod{PeriodDay, PeriodWeek, PeriodMonth, PeriodTotal}
+	switch {
+	case b.Kind != BudgetKey && b.Kind != BudgetTeam:
+		return Invalid("kind", "must be %s or %s", BudgetKey, BudgetTeam)
+	case b.Credits < 0 || b.Credits > MaxCredits:
+		return Invalid("credits", "must be a number from 0 to %s", MaxCredits)
+	case !slices.Contains(periods, b.Period):
+		return Invalid("period", "must be one of %v", periods)
+	}
+	return ValidID("id", b.ID)
+}

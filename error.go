@@ -23,6 +23,7 @@ const (
 	CodeUnsupportedMedia    Code = "unsupported_media"
 	CodeRateLimited         Code = "rate_limited"
 	CodeQueueFull           Code = "queue_full"
+	CodeBudgetExceeded      Code = "budget_exceeded"
 	CodeUnavailable         Code = "unavailable"
 	CodeInternal            Code = "internal"
 	CodeDeadlineExceeded    Code = "deadline_exceeded"
@@ -76,6 +77,7 @@ var codes = []CodeInfo{
 	{CodeUnsupportedMedia, http.StatusUnsupportedMediaType, 0, debug, "the media type is not supported"},
 	{CodeRateLimited, http.StatusTooManyRequests, time.Second, debug, "too many requests of this user"},
 	{CodeQueueFull, http.StatusTooManyRequests, time.Second, debug, "the queue has reached its limit"},
+	{CodeBudgetExceeded, http.StatusTooManyRequests, 0, debug, "what the call may cost is more than the budget of its key or team, or the account of its user, has left"},
 	{CodeUnavailable, http.StatusServiceUnavailable, 2 * time.Second, slog.LevelWarn, "Redis, Temporal or the database is unavailable"},
 	{CodeInternal, http.StatusInternalServerError, 0, slog.LevelError, "internal error; see the server log for this request id"},
 	{CodeDeadlineExceeded, 0, 0, debug, "the work exceeded its deadline"},
@@ -94,7 +96,7 @@ var codes = []CodeInfo{
 	{CodeLinkUsed, http.StatusGone, 0, debug, "the invitation link has admitted as many guests as it may"},
 	{CodeLinkRevoked, http.StatusGone, 0, debug, "the invitation link was revoked"},
 	{CodeRemoved, http.StatusForbidden, 0, debug, "the participant was removed from the conference"},
-	{CodeInterrupted, 0, 0, debug, "of a model call: its worker or its task ended before the outcome was recorded; of a task: this happened to as many calls as a step may make"},
+	{CodeInterrupted, 0, 0, debug, "of a model call: its process or its task ended before the outcome was recorded; of a task: this happened to as many calls as a step may make"},
 	{CodeNotStarted, 0, 0, debug, "of a model call: its worker or its task ended before the call was made, such as while it waited for a slot"},
 	{CodeNotServed, http.StatusServiceUnavailable, 30 * time.Second, slog.LevelWarn, "no worker serves a model that the task needs; `detail` names the queue"},
 	{CodeErased, http.StatusGone, 0, debug, "the content was erased by its owner or because of its age"},

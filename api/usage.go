@@ -92,7 +92,7 @@ type usageView struct {
 	At        time.Time      `json:"at" doc:"When the attempt began"`
 	EndedAt   time.Time      `json:"endedAt,omitzero" doc:"When the outcome was recorded"`
 	UserID    string         `json:"userId"`
-	TaskID    string         `json:"taskId"`
+	TaskID    string         `json:"taskId" doc:"Of a direct call, which has no task, call: and its id"`
 	ServiceID string         `json:"serviceId"`
 	TeamID    string         `json:"teamId,omitempty" doc:"Team that the task counts for"`
 	AppID     string         `json:"appId,omitempty" doc:"Application that the task counts for"`
@@ -103,14 +103,14 @@ type usageView struct {
 	Model     string         `json:"model"`
 	Provider  string         `json:"provider,omitempty"`
 	Upstream  string         `json:"upstream,omitempty" doc:"Upstream of the model that was called, see the routing file"`
-	Outcome   string         `json:"outcome" doc:"success; waiting until a provider is called; running until the outcome is recorded; else the code of the failure: cancelled if the task ended during the call, interrupted if the worker was killed"`
+	Outcome   string         `json:"outcome" doc:"success; waiting until a provider is called, and of a direct call until its end; running until the outcome is recorded; else the code of the failure: cancelled if the task ended during the call, interrupted if the process that made it was killed"`
 	Cause     string         `json:"cause,omitempty" doc:"Why the provider, or its answer, failed, such as rate_limit: see the table of causes in docs/providers.md"`
 	berth.Usage
 
 	LatencyMs    int64         `json:"latencyMs"`
 	FirstTokenMs int64         `json:"firstTokenMs,omitempty"`
 	CostMicros   int64         `json:"costMicros" doc:"Price of the provider in millionths of a US dollar"`
-	Credits      berth.Credits `json:"credits,omitempty" doc:"What the user was charged: for a call of a metered task, or the price of the task with its last call"`
+	Credits      berth.Credits `json:"credits,omitempty" doc:"What the user was charged: for a call of a metered task or a direct call, or the price of the task with its last call"`
 
 	PromptTruncated bool `json:"promptTruncated,omitempty" doc:"The provider read only a part of the prompt, by its own count of tokens"`
 }

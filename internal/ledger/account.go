@@ -17,8 +17,8 @@ type EntryKind string
 const (
 	EntryGrant      EntryKind = "grant"      // credits that an operator added
 	EntryCorrection EntryKind = "correction" // credits that an operator removed
-	EntryCharge     EntryKind = "charge"     // the price of an accepted task, or what is reserved for a metered one
-	// EntryRefund is of the charge of a task that failed, was cancelled or withdrawn, or what a metered one did not use.
+	EntryCharge     EntryKind = "charge"     // the price of an accepted task, or what is reserved for a metered one or a direct call
+	// EntryRefund is of the charge of a task that failed, was cancelled or withdrawn, or what a metered one or a direct call did not use.
 	EntryRefund  EntryKind = "refund"
 	EntryCarried EntryKind = "carried" // the sum of older entries, which are no longer stored
 )
@@ -29,7 +29,7 @@ type Entry struct {
 	UserID string
 	Kind   EntryKind
 	Amount berth.Credits
-	// TaskID is the task of a charge or refund, Reason an operator's text.
+	// TaskID is the task of a charge or refund, or what DirectCall.Ref has in its place, and Reason an operator's text.
 	TaskID, Reason string
 	At             time.Time
 }
@@ -142,25 +142,24 @@ func addEntry(ctx context.Context, tx *sql.Tx, e Entry, acceptance int64, key st
 	return e, err
 }
 
-// charge takes the price of a task from its user's account. It reports whether the balance sufficed. The task's row must be new: a
-// charge of an earlier acceptance of the task was refunded when that was withdrawn.
-func (l *Ledger) charge(ctx context.Context, tx *sql.Tx, t berth.Task) (bool, error) {
+// charge takes an amount for a task or a call from its user's account, and returns which acceptance of the task it is of. It reports whether
+// the balance sufficed. The row of the task must be new: a charge of an earlier acceptance of the task was refunded when that was withdrawn.
+func (l *Ledger) charge(ctx context.Context, tx *sql.Tx, t berth.TaskRef, amount berth.Credits) (acceptance int64, ok bool, err error) {
 	var credits berth.Credits
-	var acceptance int64
-	err := tx.QueryRowContext(ctx, selectCredits+l.dialect.forUpdate, t.UserID).Scan(&credits)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && credits < t.Price {
-		return false, nil
+	err = tx.QueryRowContext(ctx, selectCredits+l.dialect.forUpdate, t.UserID).Scan(&credits)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && credits < amount {
+		return 0, false, nil
 	}
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	// Entries of earlier acceptances may have been summed up: their number is not a count.
 	if err := tx.QueryRowContext(ctx, `SELECT COALESCE(max(acceptance) + 1, 0) FROM credit_entries
-		WHERE user_id = $1 AND task_id = $2 AND kind = $3`, t.UserID, t.ID, EntryCharge).Scan(&acceptance); err != nil {
-		return false, err
+		WHERE user_id = $1 AND task_id = $2 AND kind = $3`, t.UserID, t.TaskID, EntryCharge).Scan(&acceptance); err != nil {
+		return 0, false, err
 	}
-	_, err = addEntry(ctx, tx, Entry{UserID: t.UserID, Kind: EntryCharge, Amount: -t.Price, TaskID: t.ID}, acceptance, "")
-	return err == nil, err
+	_, err = addEntry(ctx, tx, Entry{UserID: t.UserID, Kind: EntryCharge, Amount: -amount, TaskID: t.TaskID}, acceptance, "")
+	return acceptance, err == nil, err
 }
 
 // refund returns a part of the price of a task, which the caller has ended, settled or deleted in this transaction. The database rejects

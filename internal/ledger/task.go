@@ -102,7 +102,7 @@ func (l *Ledger) chargeNew(ctx context.Context, tx *sql.Tx, plan, row berth.Task
 	if plan.Price == 0 {
 		return row, nil
 	}
-	if paid, err := l.charge(ctx, tx, row); paid || err != nil {
+	if _, paid, err := l.charge(ctx, tx, row.Ref(), row.Price); paid || err != nil {
 		return row, err
 	}
 	row.TaskPlan = plan.Free()

@@ -111,11 +111,14 @@ func (l *Ledger) AddTeam(ctx context.Context, id string) error {
 	return err
 }
 
-// DeleteTeam deletes a team with its lists of users and services. CodeConflict while it has applications or API keys,
+// DeleteTeam deletes a team with its lists of users and services and its budget. CodeConflict while it has applications or API keys,
 // CodeNotFound where there is none. Redis has no settings of it after fleet.ApplySetting.
 func (l *Ledger) DeleteTeam(ctx context.Context, id, by string) error {
 	return l.inTx(ctx, "delete team", func(tx *sql.Tx) error {
 		if err := dropLevel(ctx, tx, SettingTeam, id, by); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, deleteBudget, berth.BudgetTeam, id); err != nil {
 			return err
 		}
 		var apps int

@@ -9,8 +9,8 @@ import (
 	"berth"
 )
 
-// ModelCall is one row of the usage log, which user, task, step, fence and call identify. It is written when the attempt begins,
-// gets its provider when that is called, and is completed once.
+// ModelCall is one row of the usage log, of a task or of a DirectCall, which user, task, step, fence and call identify. It is written when the
+// attempt begins, gets its provider when that is called, and is completed once.
 type ModelCall struct {
 	UserID string
 	TaskID string
@@ -29,8 +29,8 @@ type ModelCall struct {
 	FirstTokenMs int64
 	// CostMicros is the price in millionths of a US dollar.
 	CostMicros int64
-	// Credits is what the user was charged for the call: a call of a metered task whose answer was used, or the price of the task with its last
-	// call.
+	// Credits is what the user was charged for the call: a call of a metered task whose answer was used, the last one of a direct call, or the
+	// price of a task with its last call.
 	Credits berth.Credits
 	// FinishReason is why the model stopped, empty for a call without a complete answer.
 	FinishReason string
@@ -184,7 +184,7 @@ func (l *Ledger) ModelCalls(ctx context.Context, task berth.TaskRef) ([]ModelCal
 // The outcomes of a UsageQuery besides the codes of failures.
 const (
 	OutcomeSuccess = "success"
-	OutcomeWaiting = "waiting" // no provider is called yet
+	OutcomeWaiting = "waiting" // no provider is called yet; of a direct call, it has not ended
 	OutcomeRunning = "running" // the outcome is not recorded
 )
 

@@ -103,6 +103,7 @@ var codeRows = map[berth.Code]errorRow{
 	berth.CodeUnsupportedMedia:    {415, TypeRequest, "unsupported_media_type", true},
 	berth.CodeRateLimited:         {429, TypeLimit, "rate_limit_exceeded", false},
 	berth.CodeQueueFull:           {429, TypeLimit, "rate_limit_exceeded", false},
+	berth.CodeBudgetExceeded:      {429, TypeQuota, "insufficient_quota", true},
 	berth.CodeUnavailable:         {503, TypeServer, "unavailable", false},
 	berth.CodeNotServed:           {503, TypeServer, "not_served", false},
 	berth.CodeInternal:            {500, TypeServer, "internal_error", false},

@@ -485,20 +485,23 @@ CREATE TABLE budgets (
     period     TEXT NOT NULL,   -- day, week, month or total
     began_at   BIGINT NOT NULL, -- of the period that used is about
     used       BIGINT NOT NULL, -- thousandths that are settled or reserved
+    counter    TEXT NOT NULL,   -- another one each time that used begins with 0: a call that ends later returns nothing to it
     updated_at BIGINT NOT NULL,
     updated_by TEXT NOT NULL,
     PRIMARY KEY (kind, id)
 );
 
--- Calls that a process makes or that wait for a slot, with what is reserved for each. A call that has ended is in the usage log.
+-- Calls that a process makes without a workflow, or that wait for a slot, with what is reserved for each. A call that has ended is in the usage
+-- log only.
 CREATE TABLE calls (
-    id         TEXT NOT NULL PRIMARY KEY,
-    process    TEXT NOT NULL, -- that makes it
-    reserved   BIGINT NOT NULL, -- thousandths of a credit
-    body       TEXT NOT NULL,   -- who makes it, of which model, and what was reserved from which budgets, JSON
-    created_at BIGINT NOT NULL
+    id          TEXT NOT NULL PRIMARY KEY,
+    process     TEXT NOT NULL, -- that makes it
+    reserved    BIGINT NOT NULL, -- thousandths of a credit
+    body        TEXT NOT NULL,   -- who makes it, of which model, and from which budgets and account what is reserved was taken, JSON
+    created_at  BIGINT NOT NULL,
+    deadline_at BIGINT NOT NULL
 );
-CREATE INDEX calls_by_process ON calls (process);
+CREATE INDEX calls_by_process ON calls (process, id);
 
 -- The processes that make calls. Calls of one that has not written its row for a time are settled by the reconciliation.
 CREATE TABLE call_processes (
