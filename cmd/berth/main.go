@@ -38,6 +38,7 @@ type commands struct {
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
 	Team       teamCommands       `cmd:"" help:"List and define teams, which share the models by weight."`
 	App        appCommands        `cmd:"" help:"List and define applications of teams."`
+	Key        keyCommands        `cmd:"" help:"Create, list, change and revoke API keys."`
 	Pool       poolCommands       `cmd:"" help:"List and define pools."`
 	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`

@@ -56,7 +56,7 @@ func (l *Ledger) CreateKey(ctx context.Context, k berth.APIKey, secretHash strin
 	if k.TeamID == "" {
 		return berth.APIKey{}, berth.Invalid("teamId", "is required: the team whose share the calls of the key have")
 	}
-	k.CreatedAt, k.CreatedBy = time.Now().UTC().Truncate(time.Millisecond), plain(k.CreatedBy)
+	k.CreatedAt, k.CreatedBy, k.ExpiresAt = asStored(time.Now()), plain(k.CreatedBy), asStored(k.ExpiresAt)
 	return k, l.inTx(ctx, "create key", func(tx *sql.Tx) error {
 		if err := l.lockTeam(ctx, tx, k.TeamID); err != nil {
 			return err
@@ -70,6 +70,9 @@ func (l *Ledger) CreateKey(ctx context.Context, k berth.APIKey, secretHash strin
 		return err
 	})
 }
+
+// asStored returns a time as it is read again.
+func asStored(t time.Time) time.Time { return fromMillis(millis(t)) }
 
 // lockTeam locks a team until the transaction ends, so that it is not deleted meanwhile. CodeInvalid where it does not exist.
 func (l *Ledger) lockTeam(ctx context.Context, tx *sql.Tx, id string) error {
@@ -140,7 +143,7 @@ func (l *Ledger) PutKey(ctx context.Context, id string, settings berth.KeySettin
 			return berth.Errorf(berth.CodeConflict, "the key was revoked; create another one")
 		}
 		settings.Hint = k.Hint
-		k.KeySettings, k.ExpiresAt = settings, expiresAt.UTC().Truncate(time.Millisecond)
+		k.KeySettings, k.ExpiresAt = settings, asStored(expiresAt)
 		_, err := tx.ExecContext(ctx, `UPDATE api_keys SET body = $2, expires_at = $3 WHERE id = $1`,
 			id, storedJSON{&k.KeySettings}, millis(k.ExpiresAt))
 		return err
