@@ -502,7 +502,7 @@ func TestOpenAI_TokenOfUser_AccountCharged(t *testing.T) { // O3, O4
 	res, text := m.post("/chat/completions", token, hello)
 	require.Equal(t, http.StatusOK, res.StatusCode, text)
 	call := m.calls("alice", 1)[0]
-	require.Equal(t, "", call.AppID)
+	require.Empty(t, call.AppID)
 	credits, err := m.ledger.Credits(t.Context(), "alice")
 	require.NoError(t, err)
 	require.Equal(t, 1000*berth.Credit-call.Credits, credits)
