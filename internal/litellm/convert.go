@@ -107,7 +107,7 @@ func (c *converter) drop(at value, format string, args ...any) {
 }
 
 // dropAll notes all fields but the named ones, with the reasons of the tables.
-func (c *converter) dropAll(of value, carried []string, tables ...map[string]string) {
+func (c *converter) dropAll(of value, carried []string, tables ...reasons) {
 	for _, f := range of.fields() {
 		if !slices.Contains(carried, f.name) && !f.empty() {
 			c.drop(f.value, "%s", why(f.name, tables...))
