@@ -9,6 +9,7 @@ import (
 
 	"berth/internal/litellm"
 	"berth/internal/llm"
+	"berth/internal/setting"
 	"berth/internal/userfile"
 )
 
@@ -27,12 +28,12 @@ func (c *importLiteLLM) Run() error { return c.run(os.Stdout, os.Stderr) }
 func (c *importLiteLLM) run(out, info io.Writer) error {
 	src, err := userfile.Read(c.File, userfile.MaxSettings)
 	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
+		return setting.Wrong(fmt.Errorf("read the configuration: %w", err))
 	}
 	name := filepath.Base(c.File)
 	result, err := litellm.Convert(src)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return setting.Wrong(fmt.Errorf("%s: %w", name, err))
 	}
 	for _, n := range result.Notes {
 		fmt.Fprintf(info, "%s:%d: %s: %s\n", name, n.Line, n.Path, n.Text)
@@ -43,7 +44,7 @@ func (c *importLiteLLM) run(out, info io.Writer) error {
 	if err := c.write(out, result.Routing); err != nil {
 		return err
 	}
-	fmt.Fprintf(info, "· %d models with %d upstreams; %d notes\n", result.Models, result.Upstreams, len(result.Notes))
+	fmt.Fprintf(info, "· models: %d, upstreams: %d, notes: %d\n", result.Models, result.Upstreams, len(result.Notes))
 	if len(result.Keys) > 0 {
 		fmt.Fprintf(info, "· BERTH_PROVIDER_KEYS needs %s\n", strings.Join(result.Keys, ", "))
 	}
@@ -57,7 +58,7 @@ func (c *importLiteLLM) write(out io.Writer, routing []byte) error {
 	}
 	f, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a routing file has no secrets
 	if err != nil {
-		return fmt.Errorf("write the routing file: %w", err)
+		return setting.Wrong(fmt.Errorf("write the routing file: %w", err))
 	}
 	_, err = f.Write(routing)
 	if closed := f.Close(); err == nil {

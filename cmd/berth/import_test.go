@@ -25,7 +25,7 @@ func TestImportLiteLLM_File_WritesRoutingAndNotes(t *testing.T) { // O10
 	var out, info, none bytes.Buffer
 	require.NoError(t, (&importLiteLLM{File: file}).run(&out, &info))
 	require.Equal(t, "config.yaml:5: general_settings.master_key: not carried: a secret, and berth has keys, teams and tokens of its own: docs/operations.md\n"+
-		"· 1 models with 1 upstreams; 1 notes\n· BERTH_PROVIDER_KEYS needs AZURE_EU_KEY\n", info.String())
+		"· models: 1, upstreams: 1, notes: 1\n· BERTH_PROVIDER_KEYS needs AZURE_EU_KEY\n", info.String())
 	require.NoError(t, (&importLiteLLM{File: file, Output: output}).run(&none, &info))
 	require.Empty(t, none.String())
 	written, err := os.ReadFile(output)
@@ -41,7 +41,9 @@ func TestImportLiteLLM_NotYAML_ErrorNamesFileAndLine(t *testing.T) { // O10
 	t.Parallel()
 	file := write(t, t.TempDir(), "config.yaml", "model_list:\n\t- a\n")
 	var out, info bytes.Buffer
-	require.ErrorContains(t, (&importLiteLLM{File: file}).run(&out, &info), "config.yaml: line 2 is indented with a tab")
+	err := (&importLiteLLM{File: file}).run(&out, &info)
+	require.ErrorContains(t, err, "config.yaml: line 2 is indented with a tab")
+	require.Equal(t, statusWrong, statusOf(err))
 	require.Empty(t, out.String())
 	require.ErrorContains(t, (&importLiteLLM{File: file + ".missing"}).run(&out, &info), "no such file")
 }

@@ -44,15 +44,7 @@ func (v value) merged(depth int) (all []field) {
 	if v.node == nil || v.node.Kind != yaml.MappingNode || depth == 0 {
 		return nil
 	}
-	known := map[string]bool{}
-	add := func(some []field) {
-		for _, f := range some {
-			if !known[f.name] {
-				known[f.name] = true
-				all = append(all, f)
-			}
-		}
-	}
+	at := map[string]int{} // of a name in all
 	var bases []value
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		name := v.node.Content[i].Value
@@ -67,11 +59,19 @@ func (v value) merged(depth int) (all []field) {
 			bases = append(bases, of(child.node, v.path))
 		default:
 			child.line = v.node.Content[i].Line
-			add([]field{{name, child}})
+			if i, again := at[name]; again { // the last one is in effect, as in Python
+				all[i] = field{name, child}
+				continue
+			}
+			at[name], all = len(all), append(all, field{name, child})
 		}
 	}
 	for _, base := range bases {
-		add(base.merged(depth - 1))
+		for _, f := range base.merged(depth - 1) {
+			if _, known := at[f.name]; !known {
+				at[f.name], all = len(all), append(all, f)
+			}
+		}
 	}
 	return all
 }
