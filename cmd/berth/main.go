@@ -45,6 +45,7 @@ type commands struct {
 	Queue      queueCommands      `cmd:"" help:"List queues, and show why calls wait."`
 	Usage      usageCommand       `cmd:"" help:"Sum model calls with their tokens and costs."`
 	Routing    routingCommands    `cmd:"" help:"Print which models the steps of templates use."`
+	Import     importCommands     `cmd:"" help:"Convert configurations of other programs."`
 	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`
 	Rollout    rolloutCommands    `cmd:"" help:"Change the version of the workers without interrupting runs."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`
