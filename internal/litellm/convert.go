@@ -122,7 +122,9 @@ func (c *converter) prepare() {
 	}
 	for _, v := range c.root.get("credential_list").items() {
 		values := v.get("credential_values")
-		c.credentials[v.get("credential_name").text()] = values
+		if name := v.get("credential_name").text(); name != "" {
+			c.credentials[name] = values
+		}
 		if name, ok := variable(values.get("api_key").text()); ok {
 			c.settings[settingOf(name)] = true
 		}
