@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
 	"berth/client"
@@ -20,5 +21,22 @@ func TestKeyState_Times_Stated(t *testing.T) {
 		"revoked 2026-11-26 12:00:00":     {KeySpec: client.KeySpec{ExpiresAt: now}, RevokedAt: now.AddDate(0, 0, -1)},
 	} {
 		require.Equal(t, want, keyState(k, now))
+	}
+}
+
+// O3: a budget is that of one key or one team.
+func TestBudget_KeyOrTeam_OneIsRequired(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"--key or --team is required": {"budget", "show"},
+		"can't be used together":      {"budget", "delete", "--key", "k", "--team", "t"},
+		"--credits":                   {"budget", "set", "--key", "k"},
+		"--period must be one of":     {"budget", "set", "--key", "k", "--credits", "1", "--period", "year"},
+	} {
+		var cmd commands
+		k, err := kong.New(&cmd, enums())
+		require.NoError(t, err)
+		_, err = k.Parse(args)
+		require.ErrorContains(t, err, want, args)
 	}
 }

@@ -39,6 +39,7 @@ type commands struct {
 	Team       teamCommands       `cmd:"" help:"List and define teams, which share the models by weight."`
 	App        appCommands        `cmd:"" help:"List and define applications of teams."`
 	Key        keyCommands        `cmd:"" help:"Create, list, change and revoke API keys."`
+	Budget     budgetCommands     `cmd:"" help:"List and define budgets of API keys and teams."`
 	Pool       poolCommands       `cmd:"" help:"List and define pools."`
 	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`

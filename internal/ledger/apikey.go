@@ -128,14 +128,15 @@ func (l *Ledger) Keys(ctx context.Context, q KeyQuery, cursor string, limit int)
 
 // PutKey replaces the settings of a key except for its hint, and when it expires; the zero time for never. CodeNotFound where there is no such
 // key, CodeConflict for one that was revoked.
-func (l *Ledger) PutKey(ctx context.Context, id string, settings berth.KeySettings, expiresAt time.Time) (k berth.APIKey, err error) {
+func (l *Ledger) PutKey(ctx context.Context, id string, settings berth.KeySettings, expiresAt time.Time) (berth.APIKey, error) {
 	if err := settings.Normalize(); err != nil {
-		return k, err
+		return berth.APIKey{}, err
 	}
 	if !storableID(id) {
-		return k, translate("put key", sql.ErrNoRows)
+		return berth.APIKey{}, translate("put key", sql.ErrNoRows)
 	}
-	return k, l.inTx(ctx, "put key", func(tx *sql.Tx) error {
+	var k berth.APIKey
+	err := l.inTx(ctx, "put key", func(tx *sql.Tx) (err error) {
 		if k, err = scan(tx.QueryRowContext(ctx, selectKeys+`id = $1`+l.dialect.forUpdate, id), keyColumns.fields); err != nil {
 			return err
 		}
@@ -144,10 +145,11 @@ func (l *Ledger) PutKey(ctx context.Context, id string, settings berth.KeySettin
 		}
 		settings.Hint = k.Hint
 		k.KeySettings, k.ExpiresAt = settings, asStored(expiresAt)
-		_, err := tx.ExecContext(ctx, `UPDATE api_keys SET body = $2, expires_at = $3 WHERE id = $1`,
+		_, err = tx.ExecContext(ctx, `UPDATE api_keys SET body = $2, expires_at = $3 WHERE id = $1`,
 			id, storedJSON{&k.KeySettings}, millis(k.ExpiresAt))
 		return err
 	})
+	return k, err
 }
 
 // RevokeKey revokes a key for all time; again without effect. CodeNotFound where there is none.
