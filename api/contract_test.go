@@ -17,8 +17,8 @@ import (
 
 	"berth"
 	"berth/api"
-	templatecatalog "berth/internal/catalog"
 	"berth/internal/apikey"
+	templatecatalog "berth/internal/catalog"
 	"berth/internal/fleet"
 	"berth/internal/gateway"
 	"berth/internal/health"
