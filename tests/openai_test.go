@@ -171,7 +171,7 @@ routes: {default: {paid: m, free: m}}
 	provider.Answer(testprovider.Write(0, testprovider.Text))
 	s.eventually("calls to be served again", func() bool { return ok(s.httpAddr) })
 
-	// A process that is stopped ends its calls with an error that says so.
+	// A process that is stopped ends its calls with an error.
 	provider.Answer(testprovider.Hang("The beg"))
 	lines = c.read(t.Context(), t, s.httpAddr)
 	require.Contains(t, <-lines, "The beg")
