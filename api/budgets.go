@@ -85,7 +85,7 @@ func (s *server) deleteBudget(ctx context.Context, in *BudgetPath) (*struct{}, e
 func (s *server) viewBudget(b berth.Budget) client.Budget {
 	now := s.Clock()
 	return client.Budget{
-		Kind: b.Kind, ID: b.ID, BudgetSpec: client.BudgetSpec{Credits: b.Credits, Period: b.Period}, Used: b.Used,
+		Kind: b.Kind, ID: b.ID, Credits: b.Credits, Period: b.Period, Used: b.Used,
 		BeganAt: b.Period.Began(now), EndsAt: b.Period.Ends(now), UpdatedAt: b.UpdatedAt, UpdatedBy: b.UpdatedBy,
 	}
 }

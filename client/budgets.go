@@ -12,20 +12,21 @@ import (
 
 // BudgetSpec is what PUT takes of a budget.
 type BudgetSpec struct {
-	Credits berth.Credits      `json:"credits" doc:"What the calls of one period may cost. Those that would cost more are refused"`
-	Period  berth.BudgetPeriod `json:"period" enum:"day,week,month,total" doc:"After it, the use begins again with 0: at midnight UTC, of Mondays, or of the first day of a month. total: never"`
+	Credits berth.Credits      `json:"credits"`
+	Period  berth.BudgetPeriod `json:"period"`
 }
 
 // Budget is the budget of an API key or a team, with its use in the present period.
 type Budget struct {
-	Kind berth.BudgetKind `json:"kind,omitempty" readOnly:"true" enum:"key,team"`
-	ID   string           `json:"id,omitempty" readOnly:"true" doc:"Of the key or team"`
-	BudgetSpec
-	Used      berth.Credits `json:"used" readOnly:"true" doc:"What the calls of the period have cost, with what is reserved for those that run"`
-	BeganAt   time.Time     `json:"beganAt,omitzero" readOnly:"true" doc:"When the period began; absent for total"`
-	EndsAt    time.Time     `json:"endsAt,omitzero" readOnly:"true" doc:"When the period ends; absent for total"`
-	UpdatedAt time.Time     `json:"updatedAt,omitzero" readOnly:"true"`
-	UpdatedBy string        `json:"updatedBy,omitempty" readOnly:"true"`
+	Kind      berth.BudgetKind   `json:"kind,omitempty" readOnly:"true" enum:"key,team"`
+	ID        string             `json:"id,omitempty" readOnly:"true" doc:"Of the key or team"`
+	Credits   berth.Credits      `json:"credits" doc:"What the calls of one period may cost. Those that would cost more are refused"`
+	Period    berth.BudgetPeriod `json:"period" enum:"day,week,month,total" doc:"After it, the use begins again with 0: at midnight UTC, of Mondays, or of the first day of a month. total: never"`
+	Used      berth.Credits      `json:"used" readOnly:"true" doc:"What the calls of the period have cost, with what is reserved for those that run"`
+	BeganAt   time.Time          `json:"beganAt,omitzero" readOnly:"true" doc:"When the period began; absent for total"`
+	EndsAt    time.Time          `json:"endsAt,omitzero" readOnly:"true" doc:"When the period ends; absent for total"`
+	UpdatedAt time.Time          `json:"updatedAt,omitzero" readOnly:"true"`
+	UpdatedBy string             `json:"updatedBy,omitempty" readOnly:"true"`
 }
 
 // Budgets yields the budgets by kind and id. An empty kind matches all.

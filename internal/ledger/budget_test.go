@@ -132,6 +132,9 @@ func TestBudgets_OfKeysAndTeams_PagesByKindAndID(t *testing.T) { // O4
 		require.Equal(t, []string{"key a", "key c"}, ids(berth.BudgetKey, 2))
 		require.Equal(t, []string{"team t"}, ids(berth.BudgetTeam, 2))
 
+		for _, key := range []string{"a", "b", "c"} {
+			require.NoError(t, l.RevokeKey(t.Context(), key, "olga"))
+		}
 		require.NoError(t, l.DeleteTeam(t.Context(), "t", "olga"))
 		require.Empty(t, ids(berth.BudgetTeam, 2), "a team that is defined again begins without a budget")
 	})
