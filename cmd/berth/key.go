@@ -44,12 +44,17 @@ type keyCreate struct {
 	agent.Server `embed:""`
 	Team         string `help:"Team whose share its calls have. Default: that of --app."`
 	App          string `help:"Application whose share its calls have. Default: the key is an application of its own."`
+	Quiet        bool   `help:"Print the secret only." short:"q"`
 	keyFlags
 }
 
 // Run creates the key and prints it.
 func (c *keyCreate) Run(ctx context.Context, api *client.Client) error {
 	k, err := api.CreateKey(ctx, client.Key{TeamID: c.Team, AppID: c.App, KeySpec: c.spec()})
+	if err == nil && c.Quiet {
+		fmt.Println(k.Secret)
+		return nil
+	}
 	return printJSON(k, err)
 }
 
