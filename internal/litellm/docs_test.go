@@ -18,7 +18,7 @@ func TestDocs_Example_IsWhatTheCommandWrites(t *testing.T) { // O10
 	const page = "../../docs/providers.md"
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)(## Moving from LiteLLM.*?`config.yaml`:\n\n```yaml\n)(.*?)(```\n\n`models.yaml`:\n\n```yaml\n)(.*?)(```\n\nOn standard error:\n\n```\n)(.*?)(```\n)")
+	block := regexp.MustCompile("(?s)(## Moving from LiteLLM.*?`config.yaml`:\n\n```yaml\n)(.*?)(```\n\n`imported.yaml` is then:\n\n```yaml\n)(.*?)(```\n\nOn standard error:\n\n```\n)(.*?)(```\n)")
 	parts := block.FindSubmatch(text)
 	require.Len(t, parts, 8)
 	result, err := litellm.Convert(parts[2])
