@@ -20,27 +20,27 @@ import (
 	"berth/internal/testprovider"
 )
 
-// caller calls models by OpenAI's protocol.
-type caller struct {
+// keyHolder calls models by OpenAI's protocol.
+type keyHolder struct {
 	s       *stack
 	secret  string
 	readers sync.WaitGroup
 }
 
-// newCaller returns a caller with a key of its own team.
-func (s *stack) newCaller(t *testing.T, team string) *caller {
+// newKeyHolder returns the holder of a key of its own team.
+func (s *stack) newKeyHolder(t *testing.T, team string) *keyHolder {
 	t.Helper()
 	_, err := s.operator().PutTeam(t.Context(), client.Team{TeamID: team})
 	require.NoError(t, err)
 	key, err := s.operator().CreateKey(t.Context(), client.Key{TeamID: team})
 	require.NoError(t, err)
-	c := &caller{s: s, secret: key.Secret}
+	c := &keyHolder{s: s, secret: key.Secret}
 	t.Cleanup(c.readers.Wait)
 	return c
 }
 
 // chat begins a call at an address, and returns the response.
-func (c *caller) chat(ctx context.Context, addr string, stream bool) (*http.Response, error) {
+func (c *keyHolder) chat(ctx context.Context, addr string, stream bool) (*http.Response, error) {
 	body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"Hello"}],"stream":%t}`, stream)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/openai/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *caller) chat(ctx context.Context, addr string, stream bool) (*http.Resp
 }
 
 // whole makes a call and returns its answer.
-func (c *caller) whole(ctx context.Context, addr string, stream bool) (status int, text string, err error) {
+func (c *keyHolder) whole(ctx context.Context, addr string, stream bool) (status int, text string, err error) {
 	res, err := c.chat(ctx, addr, stream)
 	if err != nil {
 		return 0, "", err
@@ -62,7 +62,7 @@ func (c *caller) whole(ctx context.Context, addr string, stream bool) (status in
 }
 
 // read begins a streamed call and returns its lines; the channel is closed when the response ends.
-func (c *caller) read(ctx context.Context, t *testing.T, addr string) <-chan string {
+func (c *keyHolder) read(ctx context.Context, t *testing.T, addr string) <-chan string {
 	t.Helper()
 	res, err := c.chat(ctx, addr, true)
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ models: {m: {provider: p, cap: 2, maxOutputTokens: 1000, credits: {input: 10, ou
 routes: {default: {paid: m, free: m}}
 `), 0o600))
 	s := newStack(t, with("BERTH_ROUTING_FILE="+file, "BERTH_CALL_HOLD=1s"))
-	c := s.newCaller(t, "research")
+	c := s.newKeyHolder(t, "research")
 	s.worker.kill()
 	other := freeAddr(t)
 	second := s.start("berth", []string{"api"}, append(append([]string{}, s.settings...), "BERTH_HTTP_ADDR="+other))
