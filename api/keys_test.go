@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -165,7 +164,7 @@ func TestKeys_InvalidBody_FieldNamed(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, a.status, method)
 		require.Equal(t, "API key not found", a.problem.Detail)
 	}
-	require.Equal(t, 1, len(h.call(http.MethodGet, "/v1/keys", h.operator(), nil).json(t)["keys"].([]any)), "refused calls create nothing")
+	require.Len(t, h.call(http.MethodGet, "/v1/keys", h.operator(), nil).json(t)["keys"], 1, "refused calls create nothing")
 }
 
 // O3: operators list the keys of a team or an application, and those that were revoked if they ask for them.
@@ -192,5 +191,5 @@ func TestKeys_ManyKeys_ListedInPages(t *testing.T) {
 	}
 	a := h.call(http.MethodDelete, "/v1/teams/ads", h.operator(), nil)
 	require.Equal(t, http.StatusConflict, a.status)
-	require.Regexp(t, regexp.MustCompile(`has API keys, such as key_\w+; revoke each first`), a.problem.Detail)
+	require.Regexp(t, `has API keys, such as key_\w+; revoke each first`, a.problem.Detail)
 }
