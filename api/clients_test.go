@@ -63,7 +63,10 @@ func TestOpenAI_OfficialClients_EveryFeatureWorks(t *testing.T) { // O1, O5, O7,
 				tried = goFeatures(m)
 			} else {
 				for _, line := range m.program(client.program) {
-					tried[line.Feature] = func(t *testing.T) { require.True(t, line.OK, line.Detail) }
+					tried[line.Feature] = func(t *testing.T) {
+						t.Log(line.Detail)
+						require.True(t, line.OK)
+					}
 				}
 			}
 			for _, feature := range featuresWithout(client.lacks) {
