@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,10 +80,13 @@ func TestOpenAI_OfficialClients_EveryFeatureWorks(t *testing.T) { // O1, O5, O7,
 	}
 }
 
-// needNode installs the clients, and skips the test without Node.
+// installClients installs the clients for Node, once for all tests.
+var installClients = sync.OnceValues(func() ([]byte, error) { return exec.Command("../scripts/clients.sh").CombinedOutput() }) //nolint:noctx // of no test
+
+// needNode skips the test without Node.
 func needNode(t *testing.T) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "../scripts/clients.sh").CombinedOutput()
+	out, err := installClients()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() == 3 {
 		t.Skip(string(out))
 	}
