@@ -102,7 +102,7 @@ func (s *server) modelCaller(c echo.Context) (m modelCaller, err error) {
 	}}, err
 }
 
-// model returns a model that the caller may call.
+// calledModel returns a model that the caller may call.
 func (s *server) calledModel(models *llm.Catalog, m modelCaller, name string) (llm.Model, error) {
 	if name == "" {
 		return llm.Model{}, &openai.Error{
@@ -342,6 +342,8 @@ func (s *server) failOpenAI(err error, c echo.Context) {
 	out.SetHeader(c.Response().Header())
 	body := out.Body()
 	c.Response().Header().Set(echo.HeaderContentLength, strconv.Itoa(len(body)))
+	// The call may have waited for longer than a response may take. Only writers of tests have no deadlines.
+	_ = http.NewResponseController(c.Response().Writer).SetWriteDeadline(time.Now().Add(writeTimeout))
 	if werr := c.Blob(out.Status, echo.MIMEApplicationJSON, body); werr != nil {
 		s.log.DebugContext(c.Request().Context(), "error not sent", "error", werr)
 	}

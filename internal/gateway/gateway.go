@@ -17,6 +17,7 @@ import (
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/metrics"
 	"berth/internal/pause"
 	"berth/lua"
 )
@@ -217,6 +218,7 @@ func (m *making) admit(ctx context.Context) (leave func(), err error) {
 		}
 		fallthrough
 	case reply.Code != lua.TaskAdmitted:
+		metrics.Refusals.Add(ctx, 1, metrics.With(metrics.Code.String(string(codeOf(reply.Code))), metrics.Queue.String(string(m.Queue))))
 		return nil, &Refusal{AdmitReply: reply, Limits: m.Limits, Queue: m.Queue, Group: m.Group}
 	}
 	if err := m.reserve(ctx); err != nil {
@@ -229,6 +231,14 @@ func (m *making) admit(ctx context.Context) (leave func(), err error) {
 	}
 	m.client.Admitted(reply)
 	return m.keep(ctx), nil
+}
+
+// codeOf returns the code of a refusal of admit_task.
+func codeOf(refusal string) berth.Code {
+	if refusal == lua.TaskRateLimited || refusal == lua.TaskTokensLimited {
+		return berth.CodeRateLimited
+	}
+	return berth.CodeQueueFull
 }
 
 // reserve reserves what the call may cost. If the database has failed, it may have done so.
@@ -353,6 +363,9 @@ func (m *making) acquire(ctx context.Context) (slot *lease.Slot, free func(), er
 	if err != nil {
 		late.Stop()
 		free()
+		if errors.Is(err, lease.ErrClosed) {
+			err = berth.Errorf(berth.CodeUnavailable, "the server is stopping; retry").With(err)
+		}
 		return nil, nil, err
 	}
 	m.ticket = slot.Ticket()
@@ -391,7 +404,7 @@ func (m *making) callInSlot(slot *lease.Slot) (failed *llm.CallError, err error)
 	reported.Took = time.Since(start)
 	m.Breaker.Report(ctx, reported, err)
 	if err != nil && context.Cause(ctx) != nil {
-		err = context.Cause(ctx)
+		err = ended(context.Cause(ctx))
 	}
 	failed, _ = errors.AsType[*llm.CallError](err)
 	m.log(res, upstream, failed, err)
@@ -402,6 +415,14 @@ func (m *making) callInSlot(slot *lease.Slot) (failed *llm.CallError, err error)
 		}
 	}
 	return failed, err
+}
+
+// ended returns the error of a call whose context has ended.
+func ended(cause error) error {
+	if errors.Is(cause, lease.ErrLost) || errors.Is(cause, lease.ErrClosed) {
+		return berth.Errorf(berth.CodeInterrupted, "the answer was interrupted: the slot of the model was lost").With(cause)
+	}
+	return cause
 }
 
 // log adds an attempt to what the end of the call records. The client pays for the attempt whose answer it got, and for one that it ended.
@@ -420,8 +441,7 @@ func (m *making) log(res llm.Result, upstream llm.Upstream, failed *llm.CallErro
 	case failed != nil:
 		a.Code, a.Cause = failed.Code, string(failed.Cause)
 	default:
-		a.Code = berth.CodeOf(err)
-		if errors.Is(err, context.Canceled) {
+		if a.Code = berth.CodeOf(err); a.Code == berth.CodeInternal { // the client has left, or does not read
 			a.Code = berth.CodeCancelled
 		}
 	}
