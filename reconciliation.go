@@ -18,6 +18,7 @@ const (
 	RuleAdmissionWithoutTask ReconcileRule = "admission-without-task"
 	RuleBalance              ReconcileRule = "balance"
 	RuleTaskUnsettled        ReconcileRule = "task-not-settled"
+	RuleCallUnsettled        ReconcileRule = "call-not-settled"
 	RuleTurnWithoutRun       ReconcileRule = "turn-without-run"
 	RuleSlotWithoutRun       ReconcileRule = "slot-without-run"
 
@@ -62,6 +63,10 @@ var reconcileRules = []ReconcileRuleInfo{
 	{
 		Rule:  RuleTaskUnsettled,
 		Finds: "a metered task ended ten minutes ago, and what its last call used was never reported", Repairs: "it is settled without that call",
+	},
+	{
+		Rule:  RuleCallUnsettled,
+		Finds: "the process of direct calls was not seen for a minute, or the calls had to end a minute ago", Repairs: "each is settled as interrupted, and all that was reserved is returned",
 	},
 	{
 		Rule: RuleAdmissionWithoutTask, FullOnly: true,
@@ -152,7 +157,7 @@ const (
 // ReconcileFinding is one difference.
 type ReconcileFinding struct {
 	Rule ReconcileRule `json:"rule"`
-	// Subject is what differs: the id of a workflow, a user or a slot, or a node and its class, separated by a slash.
+	// Subject is what differs: the id of a workflow, a user, a process or a slot, or a node and its class, separated by a slash.
 	Subject string `json:"subject"`
 	// Version is the state of the subject when it was found; a repair applies to this state only.
 	Version int64            `json:"version,omitempty"`

@@ -85,6 +85,7 @@ func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
 		berth.RuleRunWithoutTask:       {r.runWithoutTask, r.restoreTask},
 		berth.RuleStreamWithoutRun:     {r.streamWithoutRun, r.endStream},
 		berth.RuleTaskUnsettled:        {r.taskUnsettled, r.settleTask},
+		berth.RuleCallUnsettled:        {r.callsUnsettled, r.settleCalls},
 		berth.RuleAdmissionWithoutTask: {r.placeWithoutTask, r.removeAdmission},
 		berth.RuleBalance:              {r.unbalanced, r.correctBalance},
 		berth.RuleTurnWithoutRun:       {r.turnWithoutRun, r.endTurn},
@@ -252,7 +253,13 @@ type comparison struct {
 
 // compare finds the candidates of every rule. A comparison that fails does not prevent the others.
 func (p *pass) compare(ctx context.Context) error {
-	all := []comparison{{"overdue tasks", p.overdueTasks}, {"unsettled tasks", p.unsettledTasks}, {"overdue executions", p.overdueExecutions}, {"owners of conferences", p.owners}}
+	all := []comparison{
+		{"overdue tasks", p.overdueTasks},
+		{"unsettled tasks", p.unsettledTasks},
+		{"abandoned calls", p.abandonedCalls},
+		{"overdue executions", p.overdueExecutions},
+		{"owners of conferences", p.owners},
+	}
 	if p.Kind == berth.ReconcileFull {
 		all = append(all, []comparison{
 			{"open tasks", p.openTasks},

@@ -209,6 +209,8 @@ func New(d Deps) (*echo.Echo, error) {
 	s.nodeRoutes()
 	s.poolRoutes()
 	s.teamRoutes()
+	s.keyRoutes()
+	s.budgetRoutes()
 	s.fleetConfigRoutes()
 	s.assignmentRoutes()
 	s.usageRoute()
@@ -320,6 +322,7 @@ var tags = []*huma.Tag{
 	{Name: "config", Description: "Settings of the fleet"},
 	{Name: "events", Description: "Streams of Server-Sent Events, and tickets that open them"},
 	{Name: "executions", Description: "Executors that run on nodes"},
+	{Name: "keys", Description: "API keys of programs that call models by OpenAI's protocol, and budgets"},
 	{Name: "models", Description: "Models, their limits and their queues"},
 	{Name: "nodes", Description: "Nodes of the fleet: registration, heartbeats and orders of operators"},
 	{Name: "operations", Description: "State of the process and of the service"},

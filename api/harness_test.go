@@ -414,7 +414,7 @@ func (h *harness) expectPasses(since time.Time) {
 // exec executes statements on a connection to the database that is not the ledger's.
 func (h *harness) exec(statements ...string) {
 	h.t.Helper()
-	db, err := sql.Open("sqlite", h.database)
+	db, err := sql.Open("sqlite", "file:"+h.database+"?_pragma=busy_timeout(10000)")
 	require.NoError(h.t, err)
 	defer func() { _ = db.Close() }()
 	conn, err := db.Conn(h.t.Context())

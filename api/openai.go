@@ -262,8 +262,10 @@ func (s *server) openAIError(err error, requestID string) *openai.Error {
 	var own *openai.Error
 	var call *llm.CallError
 	var refused *gateway.Refusal
+	var known *berth.Error
+	var later *RetryError
 	switch {
-	case errors.As(err, &own), errors.As(err, &call):
+	case errors.As(err, &own), errors.As(err, &call), errors.As(err, &known) && !errors.As(err, &later):
 		return openai.ErrorOf(err)
 	case errors.As(err, &refused):
 		return refusedCall(refused)

@@ -2,13 +2,16 @@ package api_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -502,7 +505,7 @@ func TestOpenAI_TokenOfUser_AccountCharged(t *testing.T) { // O3, O4
 	res, text := m.post("/chat/completions", token, hello)
 	require.Equal(t, http.StatusOK, res.StatusCode, text)
 	call := m.calls("alice", 1)[0]
-	require.Equal(t, "", call.AppID)
+	require.Empty(t, call.AppID)
 	credits, err := m.ledger.Credits(t.Context(), "alice")
 	require.NoError(t, err)
 	require.Equal(t, 1000*berth.Credit-call.Credits, credits)
@@ -510,4 +513,104 @@ func TestOpenAI_TokenOfUser_AccountCharged(t *testing.T) { // O3, O4
 	require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
 	require.Contains(t, text, "insufficient_quota")
 	require.Equal(t, "false", res.Header.Get("X-Should-Retry"))
+}
+
+// complaint 4: A queues fifty calls, B one: B gets one of the next slots.
+func TestOpenAI_NoisyNeighbour_NextSlotIsOfTheOther(t *testing.T) { // O2, G11
+	t.Parallel()
+	m := newModels(t, []int{1})
+	m.providers[0].Answer(testprovider.Write(20*time.Millisecond, "x"))
+	require.NoError(t, m.ledger.PutTeam(t.Context(), berth.Team{ID: "u"}, "op"))
+	_, noisy := m.newKey(berth.KeySettings{})
+	secret := apikey.NewSecret()
+	_, err := m.ledger.CreateKey(t.Context(), berth.APIKey{ID: berth.NewID("key_"), TeamID: "u", CreatedBy: "op"}, apikey.Hash(secret))
+	require.NoError(t, err)
+	var ended atomic.Int64
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for range 50 {
+		calls.Go(func() {
+			m.post("/chat/completions", noisy, hello)
+			ended.Add(1)
+		})
+	}
+	require.Eventually(t, func() bool { return ended.Load() >= 2 }, 10*time.Second, time.Millisecond)
+	before := ended.Load()
+	res, text := m.post("/chat/completions", secret, hello)
+	require.Equal(t, http.StatusOK, res.StatusCode, text)
+	require.LessOrEqual(t, ended.Load()-before, int64(5))
+}
+
+// Large bodies are forwarded whole; what exceeds the limit is refused, and so is what this process cannot keep.
+func TestOpenAI_LargeBodies_ForwardedOrRefused(t *testing.T) { // O1
+	t.Parallel()
+	m := newModels(t, []int{1})
+	var received atomic.Int64
+	m.providers[0].Answer(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		received.Store(int64(len(b)))
+		r.Body = io.NopCloser(bytes.NewReader(b))
+		testprovider.Write(0, testprovider.Text)(w, r)
+	})
+	image := func(size int) string {
+		return `{"model":"large","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` +
+			strings.Repeat("A", size) + `"}}]}]}`
+	}
+	res, text := m.post("/chat/completions", m.secret, image(30<<20))
+	require.Equal(t, http.StatusOK, res.StatusCode, text)
+	require.Greater(t, received.Load(), int64(30<<20))
+	for name, header := range map[string][]string{"length known": nil, "gzip": {"Content-Encoding", "gzip"}} {
+		body := image(33 << 20)
+		want := http.StatusRequestEntityTooLarge
+		if header != nil {
+			body, want = hello, http.StatusUnsupportedMediaType
+		}
+		res, text := m.post("/chat/completions", m.secret, body, header...)
+		require.Equal(t, want, res.StatusCode, "%s: %s", name, text)
+		require.Contains(t, text, `{"error":{`, name)
+	}
+	req := m.request(http.MethodPost, "/openai/v1/chat/completions", m.secret, io.MultiReader(strings.NewReader(image(33<<20)))) // chunked
+	res, err := m.http.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+}
+
+// A client that never reads is disconnected, and its slot is used by others.
+func TestOpenAI_ClientNeverReads_SlotReturns(t *testing.T) { // O7
+	t.Parallel()
+	m := newModels(t, []int{1})
+	part := strings.Repeat("x", 8<<10)
+	m.providers[0].Answer(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			testprovider.Part(w, part)
+		}
+	})
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(m.base, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	body := streamed(hello)
+	_, err = fmt.Fprintf(conn, "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", m.secret, len(body), body)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return m.providers[0].InFlight() == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return m.providers[0].InFlight() == 0 }, 30*time.Second, 20*time.Millisecond)
+	m.providers[0].Answer(testprovider.Write(0, testprovider.Text))
+	res, text := m.post("/chat/completions", m.secret, hello)
+	require.Equal(t, http.StatusOK, res.StatusCode, text)
+	require.Positive(t, m.calls(m.key.ID, 2)[1].Credits)
+}
+
+// A retired key ends within a second, also on a process that has just used it.
+func TestOpenAI_KeyRevoked_RefusedWithinSecond(t *testing.T) { // O3
+	t.Parallel()
+	m := newModels(t, []int{1})
+	res, _ := m.post("/chat/completions", m.secret, hello)
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	require.NoError(t, m.ledger.RevokeKey(t.Context(), m.key.ID, "op"))
+	revoked := time.Now()
+	require.Eventually(t, func() bool {
+		res, text := m.post("/chat/completions", m.secret, hello)
+		return res.StatusCode == http.StatusUnauthorized && strings.Contains(text, "revoked")
+	}, 10*time.Second, 10*time.Millisecond)
+	require.Less(t, time.Since(revoked), 2*time.Second)
 }

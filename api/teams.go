@@ -61,13 +61,14 @@ func (s *server) teamRoutes() {
 		"409: a user or service belongs to another team or application. Tasks keep the team that they had when they were accepted. "+
 			"Weight and slots apply to their calls from now on."))
 	registerOutput(s, "DELETE /v1/teams/{id}", forOperator, s.deleteTeam, op("delete-team", "teams", "Delete a team with its lists of members",
-		"409 while it has applications. Its accepted tasks run with weight 1 and without limits. A team that tokens name is listed again with their next task."))
+		"409 while it has applications or API keys. Its accepted tasks run with weight 1 and without limits. A team that tokens name is listed again with their next task."))
 	register(s, "GET /v1/apps", forOperator, s.listApps, op("list-apps", "teams", "List the applications by id, with what they use"))
 	register(s, "GET /v1/apps/{id}", forOperator, s.getApp, op("get-app", "teams", "Get an application with its services and what it uses of each model"))
 	register(s, "PUT /v1/apps/{id}", forOperator, s.putApp, op("put-app", "teams", "Define an application, or replace its settings, team and services",
-		"Its team must exist. 409: a service belongs to another team or application."))
+		"Its team must exist. Its API keys move with it to another team. 409: a service belongs to another team or application, or the application has "+
+			"API keys and no team."))
 	registerOutput(s, "DELETE /v1/apps/{id}", forOperator, s.deleteApp, op("delete-app", "teams", "Delete an application",
-		"Its accepted tasks run with weight 1 and without limits."))
+		"409 while it has API keys. Its accepted tasks run with weight 1 and without limits."))
 }
 
 // levelLimits are the maximum numbers of unfinished tasks of a request's team and application, 0 for none.

@@ -275,7 +275,7 @@ func TestTelemetry_Metrics_AreThoseOfTheCode(t *testing.T) {
 		return string(text)
 	}
 	want := map[string]string{} // type by name
-	for _, m := range regexp.MustCompile(`= (counter|gauge|bytes|seconds|histogram|tokens)\("([a-z._]+)"`).FindAllStringSubmatch(read("internal", "metrics", "metrics.go"), -1) {
+	for _, m := range regexp.MustCompile(`= (counter|gauge|bytes|seconds|ratio|histogram|tokens)\("([a-z._]+)"`).FindAllStringSubmatch(read("internal", "metrics", "metrics.go"), -1) {
 		name := strings.ReplaceAll(m[2], ".", "_")
 		switch m[1] {
 		case "counter":
@@ -286,6 +286,8 @@ func TestTelemetry_Metrics_AreThoseOfTheCode(t *testing.T) {
 			want[name+"_bytes"] = "gauge"
 		case "seconds":
 			want[name+"_seconds"] = "gauge"
+		case "ratio":
+			want[name+"_ratio"] = "gauge"
 		case "histogram":
 			want[name+"_seconds"] = "histogram"
 		case "tokens": // the exporter adds no unit for annotations such as {token}

@@ -170,6 +170,54 @@ func TestModelWaiters_CallsOfUsersAtLimitAhead_OthersPromoted(t *testing.T) {
 	require.Contains(t, usersOf(append(promoted, l.take()...)), "other")
 }
 
+// FA1, G11: such calls do not keep the tasks of others in their team or application either, whether or not as many calls are ahead as may be.
+func TestModelWaiters_CallsOfUsersAtLimitAhead_OthersOfTheirLevelPromoted(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		level   lua.Level
+		replace []string
+	}{
+		"team":                              {level: lua.Level{Team: "t"}},
+		"team, no more may be ahead":        {level: lua.Level{Team: "t"}, replace: fewAhead},
+		"application":                       {level: lua.Level{Team: "t", App: "x"}},
+		"application, no more may be ahead": {level: lua.Level{Team: "t", App: "x"}, replace: fewAhead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+				s.Replace(tc.replace...)
+				require.NoError(t, s.SetLevel(t.Context(), tc.level, 1, 3))
+				l := newLobby(t, s, limitsOf(2, 1))
+				task := func(user string) lua.ModelWaiter {
+					l.number++
+					w := l.waiter(paidStream, user, l.number)
+					w.Group = lua.Group{Team: "t", App: "x"}
+					return w
+				}
+				running := append(l.arrive("m", paidStream, "v", 1), l.arrive("m", paidStream, "w", 1)...)
+				for _, user := range []string{"a", "b"} {
+					for range 2 {
+						w := task(user)
+						require.True(t, l.enter(w))
+						_, code := l.begin(w)
+						require.Equal(t, lua.SlotWaiting, code)
+					}
+				}
+				for i, user := range []string{"a", "b"} { // two of three slots of the level
+					id := lua.Lease{Process: "p", Path: lua.Path{Queue: paidStream, Group: task(user).Group, UserID: user}, Rest: strconv.Itoa(i)}.ID()
+					require.Equal(t, lua.SlotGranted, l.acquire("n", id).Code)
+				}
+				l.release("m", running...)
+				require.Empty(t, l.holders("m"), "the users of all calls that wait are at their limit")
+				other := task("c")
+				require.True(t, l.enter(other))
+				_, code := l.begin(other)
+				require.Equal(t, lua.SlotGranted, code)
+			})
+		})
+	}
+}
+
 // T4: the work of a sweep does not grow with the number of users at their limits.
 func TestSweepModels_ManyUsersAtLimit_CommandsStayTheSame(t *testing.T) {
 	t.Parallel()

@@ -110,7 +110,9 @@ func (k Keys) groupAdmissions(g Group) (keys []string) {
 func (k Keys) Submissions(userID string) string { return k.name("rate", berth.EscapeID(userID)) }
 
 // SubmittedTokens has the time at which no tokens of a user's submissions count any more.
-func (k Keys) SubmittedTokens(userID string) string { return k.name("rate", berth.EscapeID(userID), "tokens") }
+func (k Keys) SubmittedTokens(userID string) string {
+	return k.name("rate", berth.EscapeID(userID), "tokens")
+}
 
 // Pollers is the sorted set of the task queues of model calls that processes poll, scored by expiry.
 func (k Keys) Pollers() string { return k.name("pollers") }

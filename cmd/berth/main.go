@@ -38,12 +38,15 @@ type commands struct {
 	Account    accountCommands    `cmd:"" help:"Show and change the credits of users."`
 	Team       teamCommands       `cmd:"" help:"List and define teams, which share the models by weight."`
 	App        appCommands        `cmd:"" help:"List and define applications of teams."`
+	Key        keyCommands        `cmd:"" help:"Create, list, change and revoke API keys."`
+	Budget     budgetCommands     `cmd:"" help:"List and define budgets of API keys and teams."`
 	Pool       poolCommands       `cmd:"" help:"List and define pools."`
 	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`
 	Queue      queueCommands      `cmd:"" help:"List queues, and show why calls wait."`
 	Usage      usageCommand       `cmd:"" help:"Sum model calls with their tokens and costs."`
 	Routing    routingCommands    `cmd:"" help:"Print which models the steps of templates use."`
+	Import     importCommands     `cmd:"" help:"Convert configurations of other programs."`
 	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`
 	Rollout    rolloutCommands    `cmd:"" help:"Change the version of the workers without interrupting runs."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each command about nodes, pools, teams, applications and executions makes the call that it is named after.
+// Each command about nodes, pools, teams, applications, keys, budgets and executions makes the call that it is named after.
 func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
 	t.Parallel()
 	requests := make(chan string, 1)
@@ -24,7 +24,7 @@ func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
 		w.Header().Set("Content-Type", "application/json")
 		lists := map[string]string{
 			"/v1/nodes": `{"nodes":[{"nodeId":"n"}]}`, "/v1/pools": `{"pools":[{"poolId":"p"}]}`, "/v1/executions": `{"executions":[{"executionId":"e"}]}`,
-			"/v1/teams": `{"teams":[{"teamId":"t","weight":1}]}`, "/v1/apps": `{"apps":[{"appId":"a","weight":1}]}`,
+			"/v1/budgets": `{"budgets":[{"kind":"team","id":"t","credits":1,"used":0.5,"period":"day"}]}`, "/v1/keys": `{"keys":[{"keyId":"k","teamId":"t"}]}`, "/v1/teams": `{"teams":[{"teamId":"t","weight":1}]}`, "/v1/apps": `{"apps":[{"appId":"a","weight":1}]}`,
 		}
 		if list := lists[r.URL.Path]; list != "" && r.Method == http.MethodGet {
 			fmt.Fprint(w, list)
@@ -55,6 +55,19 @@ func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
 		{[]string{"app", "show", "a"}, "GET /v1/apps/a "},
 		{[]string{"app", "set", "a", "--team", "t", "--title", "Chat"}, `PUT /v1/apps/a {"teamId":"t","title":"Chat","weight":1}`},
 		{[]string{"app", "delete", "a"}, "DELETE /v1/apps/a "},
+		{[]string{"key", "create", "--team", "t", "--title", "Nightly", "--rpm", "10"}, `POST /v1/keys {"teamId":"t","title":"Nightly","rpm":10}`},
+		{[]string{"key", "create", "--app", "a", "--models", "m,n", "--tpm", "5", "--max-calls", "2", "--service-tiers", "flex", "--end-users", "--expires", "2027-01-02T15:04:05Z"}, `POST /v1/keys {"appId":"a","models":["m","n"],"tpm":5,"maxCalls":2,"serviceTiers":["flex"],"endUsers":true,"expiresAt":"2027-01-02T15:04:05Z"}`},
+		{[]string{"key", "list", "--team", "t", "--revoked"}, "GET /v1/keys?limit=200&revoked=true&teamId=t "},
+		{[]string{"key", "list"}, "GET /v1/keys?limit=200 "},
+		{[]string{"key", "show", "k"}, "GET /v1/keys/k "},
+		{[]string{"key", "set", "k", "--rpm", "20"}, `PUT /v1/keys/k {"rpm":20}`},
+		{[]string{"key", "revoke", "k"}, "DELETE /v1/keys/k "},
+		{[]string{"budget", "list"}, "GET /v1/budgets?limit=200 "},
+		{[]string{"budget", "list", "--kind", "team"}, "GET /v1/budgets?kind=team&limit=200 "},
+		{[]string{"budget", "show", "--key", "k"}, "GET /v1/budgets/key/k "},
+		{[]string{"budget", "set", "--team", "t", "--credits", "12.5"}, `PUT /v1/budgets/team/t {"credits":12.5,"period":"month"}`},
+		{[]string{"budget", "set", "--key", "k", "--credits", "0", "--period", "day"}, `PUT /v1/budgets/key/k {"credits":0,"period":"day"}`},
+		{[]string{"budget", "delete", "--team", "t"}, "DELETE /v1/budgets/team/t "},
 		{[]string{"execution", "submit", "echo", "--id", "e", "--input", `{"a":1}`}, `POST /v1/executions {"executionId":"e","executor":"echo","input":{"a":1},"timeoutMs":300000,"deadlineMs":900000}`},
 		{[]string{"execution", "list", "--status", "running"}, "GET /v1/executions?status=running "},
 		{[]string{"execution", "show", "e"}, "GET /v1/executions/e "},

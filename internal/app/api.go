@@ -77,7 +77,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			q, err := starter.DescribeQueue(ctx, queue)
 			return q.Pollers, q.Backlog, err
 		},
-		Conferences: b.ledger.CountConferences, Overdue: b.ledger.CountOverdue,
+		Budgets: b.ledger.FullestBudgets, Conferences: b.ledger.CountConferences, Overdue: b.ledger.CountOverdue,
 		Models: b.models,
 		Waiting: func(ctx context.Context, model string) (int, error) {
 			room, err := b.scripts.ReadRoom(ctx, model, limits(model), 0)

@@ -63,7 +63,7 @@ func (c *Call) Decisive() *llm.CallError {
 }
 
 // Paused returns the fault for a call whose other upstreams are all paused: it may be repeated, unless each of these is paused until an operator
-// acts. scripts tell which.
+// acts. scripts read which.
 func (c *Call) Paused(ctx context.Context, scripts *lua.Scripts, limits lua.ModelLimits) *llm.CallError {
 	out := *c.Decisive()
 	out.Retryable = out.Retryable || !c.othersBroken(ctx, scripts, limits)

@@ -22,8 +22,10 @@ import (
 )
 
 const (
-	// keepEvery is how often the admission of a call is kept, which lasts lua.AdmissionHold.
-	keepEvery = lua.AdmissionHold / 3
+	// keepFor is how long the admission of a call lasts, and keepEvery how often it is kept. The reconciliation looks for the tasks of those that last
+	// longer than lua.AdmissionHold.
+	keepFor   = lua.AdmissionHold - 5*time.Second
+	keepEvery = 8 * time.Second
 	// markEvery is how often the process tells the reconciliation that it has its calls.
 	markEvery = 5 * time.Second
 	// maxRounds is how often a call is made that nothing of the answer was passed on of: each time on every upstream that may serve it.
@@ -255,7 +257,7 @@ func (m *making) keep(ctx context.Context) (leave func()) {
 	go func() {
 		defer close(stopped)
 		for pause.For(ctx, keepEvery) {
-			if err := m.Scripts.KeepAdmissions(ctx, held, m.Queue, lua.AdmissionHold); err != nil {
+			if err := m.Scripts.KeepAdmissions(ctx, held, m.Queue, keepFor); err != nil {
 				m.Logger.DebugContext(ctx, "admission of a call not kept", "call", m.ID, "error", err)
 			}
 		}

@@ -56,7 +56,7 @@ func (l *Ledger) CreateKey(ctx context.Context, k berth.APIKey, secretHash strin
 	if k.TeamID == "" {
 		return berth.APIKey{}, berth.Invalid("teamId", "is required: the team whose share the calls of the key have")
 	}
-	k.CreatedAt, k.CreatedBy = time.Now().UTC().Truncate(time.Millisecond), plain(k.CreatedBy)
+	k.CreatedAt, k.CreatedBy, k.ExpiresAt = asStored(time.Now()), plain(k.CreatedBy), asStored(k.ExpiresAt)
 	return k, l.inTx(ctx, "create key", func(tx *sql.Tx) error {
 		if err := l.lockTeam(ctx, tx, k.TeamID); err != nil {
 			return err
@@ -70,6 +70,9 @@ func (l *Ledger) CreateKey(ctx context.Context, k berth.APIKey, secretHash strin
 		return err
 	})
 }
+
+// asStored returns a time as it is read again.
+func asStored(t time.Time) time.Time { return fromMillis(millis(t)) }
 
 // lockTeam locks a team until the transaction ends, so that it is not deleted meanwhile. CodeInvalid where it does not exist.
 func (l *Ledger) lockTeam(ctx context.Context, tx *sql.Tx, id string) error {
@@ -125,14 +128,15 @@ func (l *Ledger) Keys(ctx context.Context, q KeyQuery, cursor string, limit int)
 
 // PutKey replaces the settings of a key except for its hint, and when it expires; the zero time for never. CodeNotFound where there is no such
 // key, CodeConflict for one that was revoked.
-func (l *Ledger) PutKey(ctx context.Context, id string, settings berth.KeySettings, expiresAt time.Time) (k berth.APIKey, err error) {
+func (l *Ledger) PutKey(ctx context.Context, id string, settings berth.KeySettings, expiresAt time.Time) (berth.APIKey, error) {
 	if err := settings.Normalize(); err != nil {
-		return k, err
+		return berth.APIKey{}, err
 	}
 	if !storableID(id) {
-		return k, translate("put key", sql.ErrNoRows)
+		return berth.APIKey{}, translate("put key", sql.ErrNoRows)
 	}
-	return k, l.inTx(ctx, "put key", func(tx *sql.Tx) error {
+	var k berth.APIKey
+	err := l.inTx(ctx, "put key", func(tx *sql.Tx) (err error) {
 		if k, err = scan(tx.QueryRowContext(ctx, selectKeys+`id = $1`+l.dialect.forUpdate, id), keyColumns.fields); err != nil {
 			return err
 		}
@@ -140,11 +144,12 @@ func (l *Ledger) PutKey(ctx context.Context, id string, settings berth.KeySettin
 			return berth.Errorf(berth.CodeConflict, "the key was revoked; create another one")
 		}
 		settings.Hint = k.Hint
-		k.KeySettings, k.ExpiresAt = settings, expiresAt.UTC().Truncate(time.Millisecond)
-		_, err := tx.ExecContext(ctx, `UPDATE api_keys SET body = $2, expires_at = $3 WHERE id = $1`,
+		k.KeySettings, k.ExpiresAt = settings, asStored(expiresAt)
+		_, err = tx.ExecContext(ctx, `UPDATE api_keys SET body = $2, expires_at = $3 WHERE id = $1`,
 			id, storedJSON{&k.KeySettings}, millis(k.ExpiresAt))
 		return err
 	})
+	return k, err
 }
 
 // RevokeKey revokes a key for all time; again without effect. CodeNotFound where there is none.

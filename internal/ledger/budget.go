@@ -100,6 +100,21 @@ func (l *Ledger) Budgets(ctx context.Context, kind berth.BudgetKind, cursor stri
 	return out, next, err
 }
 
+// FullestBudgets returns the budgets of which the largest part is used in the present period, the fullest first. One without credits is not
+// among them. limit is at most 200.
+func (l *Ledger) FullestBudgets(ctx context.Context, limit int) (out []berth.Budget, err error) {
+	now := time.Now()
+	began := func(p berth.BudgetPeriod) int64 { return millis(p.Began(now)) }
+	rows, err := list(ctx, l, "list the fullest budgets", budgetFields, l.selectBudgets()+`used > 0 AND credits > 0
+		AND began_at >= CASE period WHEN 'day' THEN CAST($1 AS BIGINT) WHEN 'week' THEN CAST($2 AS BIGINT) WHEN 'month' THEN CAST($3 AS BIGINT) ELSE began_at END
+		ORDER BY CAST(used AS DOUBLE PRECISION) / credits DESC, kind, id LIMIT CAST($4 AS BIGINT)`,
+		began(berth.PeriodDay), began(berth.PeriodWeek), began(berth.PeriodMonth), clamp(limit, maxPage))
+	for _, b := range rows {
+		out = append(out, b.present())
+	}
+	return out, err
+}
+
 const deleteBudget = `DELETE FROM budgets WHERE kind = $1 AND id = $2`
 
 // DeleteBudget deletes the budget of a key or a team: its calls are no longer limited. What runs returns nothing to one that is defined later.

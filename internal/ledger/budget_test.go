@@ -132,7 +132,45 @@ func TestBudgets_OfKeysAndTeams_PagesByKindAndID(t *testing.T) { // O4
 		require.Equal(t, []string{"key a", "key c"}, ids(berth.BudgetKey, 2))
 		require.Equal(t, []string{"team t"}, ids(berth.BudgetTeam, 2))
 
+		for _, key := range []string{"a", "b", "c"} {
+			require.NoError(t, l.RevokeKey(t.Context(), key, "olga"))
+		}
 		require.NoError(t, l.DeleteTeam(t.Context(), "t", "olga"))
 		require.Empty(t, ids(berth.BudgetTeam, 2), "a team that is defined again begins without a budget")
+	})
+}
+
+func TestFullestBudgets_OfAnyPeriod_LargestPartOfThePresentOneFirst(t *testing.T) { // O4
+	each(t, func(t *testing.T, l *Ledger) {
+		for _, b := range []struct {
+			key           string
+			credits, used berth.Credits
+			period        berth.BudgetPeriod
+		}{
+			{"half", 100, 50, berth.PeriodTotal},
+			{"full", 1000, 1000, berth.PeriodMonth},
+			{"over", 10, 11, berth.PeriodWeek},
+			{"most", 10_000, 9000, berth.PeriodDay},
+			{"passed", 100, 100, berth.PeriodDay},
+			{"unused", 100, 0, berth.PeriodDay},
+			{"forbidden", 0, 5, berth.PeriodDay},
+		} {
+			withKey(t, l, b.key)
+			putBudgetOf(t, l, berth.BudgetKey, b.key, b.credits, b.period)
+			_, err := l.exec(t.Context(), "use", `UPDATE budgets SET used = $2 WHERE id = $1`, b.key, b.used)
+			require.NoError(t, err)
+		}
+		endPeriod(t, l, berth.BudgetKey, "passed")
+		ids := func(limit int) (ids []string) {
+			all, err := l.FullestBudgets(t.Context(), limit)
+			require.NoError(t, err)
+			for _, b := range all {
+				ids = append(ids, b.ID)
+				require.NotZero(t, b.Used)
+			}
+			return ids
+		}
+		require.Equal(t, []string{"over", "full", "most", "half"}, ids(100))
+		require.Equal(t, []string{"over", "full"}, ids(2))
 	})
 }

@@ -136,7 +136,8 @@ func (l *Ledger) DeleteTeam(ctx context.Context, id, by string) error {
 }
 
 // PutApp defines an application, or replaces its settings, team and services. Its API keys belong to its team. CodeInvalid where the team
-// does not exist, CodeConflict where a service belongs to another team or application, and where it has keys and no team. Redis has the settings after fleet.ApplySetting.
+// does not exist, CodeConflict where a service belongs to another team or application, and where it has keys and no team. Redis has the
+// settings after fleet.ApplySetting.
 func (l *Ledger) PutApp(ctx context.Context, a berth.App, by string) error {
 	if err := a.Normalize(); err != nil {
 		return err

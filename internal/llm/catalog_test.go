@@ -388,7 +388,7 @@ func TestDocs_RoutingFile_DescribedWithAValidExample(t *testing.T) { // FM5
 	docs, err := os.ReadFile("../../docs/providers.md")
 	require.NoError(t, err)
 	examples := regexp.MustCompile("(?s)```yaml\n(providers:.*?)```\n").FindAllSubmatch(docs, -1)
-	require.Len(t, examples, 2, "of models, and of their upstreams")
+	require.Len(t, examples, 3, "of models, of their upstreams, and of an import")
 	for _, example := range examples {
 		_, err = parseConfig("docs/providers.md", example[1])
 		require.NoError(t, err)

@@ -27,6 +27,7 @@ const (
 	Pool       = attribute.Key("pool")
 	Team       = attribute.Key("team") // of those that operators have defined, a bounded number
 	App        = attribute.Key("app")  // of spans only
+	Budget     = attribute.Key("id")   // of the key or team of a budget, of a bounded number
 	Reason     = attribute.Key("reason")
 	Setting    = attribute.Key("setting")
 	Script     = attribute.Key("db.stored_procedure.name")
@@ -108,6 +109,7 @@ var (
 	ModelWaiting     = gauge("berth.model.waiting", "Tasks and calls that wait for a slot of a model, in Redis")
 	TeamInUse        = gauge("berth.team.in_use", "Model slots that a team uses")
 	TeamWaiting      = gauge("berth.team.waiting", "Calls of a team that wait for a slot of a model")
+	BudgetUsed       = ratio("berth.budget.used", "Part of a budget that is used in its present period, of the fullest budgets")
 	TaskQueuePollers = gauge("berth.task_queue.pollers", "Processes that poll a Temporal task queue")
 	TaskQueueBacklog = gauge("berth.task_queue.backlog", "Work in a Temporal task queue that no process has taken")
 	Conferences      = gauge("berth.conferences", "Conferences that have not ended, by status")
@@ -170,6 +172,12 @@ func bytes(name, description string) metric.Int64ObservableGauge {
 
 func seconds(name, description string) metric.Float64ObservableGauge {
 	g, err := meter.Float64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit("s"))
+	handle(err)
+	return g
+}
+
+func ratio(name, description string) metric.Float64ObservableGauge {
+	g, err := meter.Float64ObservableGauge(name, metric.WithDescription(description), metric.WithUnit("1"))
 	handle(err)
 	return g
 }

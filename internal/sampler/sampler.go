@@ -37,7 +37,9 @@ type Options struct {
 	Models  func() []string
 	Waiting func(ctx context.Context, model string) (int, error)
 	// Teams returns what the teams use that have a series of their own, at most MaxTeams.
-	Teams       func(ctx context.Context) (map[string]TeamUse, error)
+	Teams func(ctx context.Context) (map[string]TeamUse, error)
+	// Budgets returns the fullest budgets, at most limit.
+	Budgets     func(ctx context.Context, limit int) ([]berth.Budget, error)
 	Conferences func(ctx context.Context) (map[berth.ConferenceStatus]int, error)
 	Overdue     func(ctx context.Context, before time.Time) (map[berth.ReconcileRule]int, error)
 	Fleet       func() *fleet.Snapshot
@@ -55,7 +57,9 @@ const (
 	// overdueAfter is how long a row may be open past its deadline. The reconciliation ends it after half of that.
 	overdueAfter = 2 * time.Minute
 	// maxPools is how many pools have a series of their own. The others are added up as otherPools.
-	maxPools   = 50
+	maxPools = 50
+	// maxBudgets is how many budgets have a series of their own.
+	maxBudgets = 100
 	otherPools = "*"
 )
 
@@ -74,6 +78,7 @@ type sample struct {
 	queues      map[string]queue
 	waiting     map[string]int
 	teams       map[string]TeamUse
+	budgets     []berth.Budget
 	conferences map[berth.ConferenceStatus]int
 	overdue     map[berth.ReconcileRule]int
 	pools       map[string]int
@@ -93,7 +98,7 @@ func New(opt Options) *Sampler {
 // Run samples until ctx ends, and returns nil then.
 func (s *Sampler) Run(ctx context.Context) error {
 	defer metrics.Observe(s.observe, metrics.RedisMemoryUsed, metrics.RedisMemoryMax, metrics.TaskQueuePollers, metrics.TaskQueueBacklog,
-		metrics.ModelWaiting, metrics.TeamInUse, metrics.TeamWaiting, metrics.Conferences, metrics.PoolFreeSlots, metrics.RowsPastDeadline)()
+		metrics.ModelWaiting, metrics.TeamInUse, metrics.TeamWaiting, metrics.BudgetUsed, metrics.Conferences, metrics.PoolFreeSlots, metrics.RowsPastDeadline)()
 	for wait := min(s.opt.Every, time.Second); pause.For(ctx, wait); wait = s.opt.Every {
 		s.last.Store(s.sample(ctx))
 	}
@@ -121,6 +126,7 @@ func (s *Sampler) sample(ctx context.Context) *sample {
 	now.queues = read(ctx, s, health.Temporal, "Temporal", s.readQueues)
 	now.waiting = read(ctx, s, health.Redis, "models", s.readWaiting)
 	now.teams = read(ctx, s, health.Redis, "teams", s.opt.Teams)
+	now.budgets = read(ctx, s, health.Database, "budgets", func(ctx context.Context) ([]berth.Budget, error) { return s.opt.Budgets(ctx, maxBudgets) })
 	now.conferences = read(ctx, s, health.Database, "conferences", s.opt.Conferences)
 	now.overdue = read(ctx, s, health.Database, "deadlines", func(ctx context.Context) (map[berth.ReconcileRule]int, error) {
 		return s.opt.Overdue(ctx, now.at.Add(-overdueAfter))
@@ -224,6 +230,9 @@ func (s *Sampler) observe(o metric.Observer) {
 		labels := metrics.With(metrics.Team.String(team))
 		o.ObserveInt64(metrics.TeamInUse, int64(use.InUse), labels)
 		o.ObserveInt64(metrics.TeamWaiting, int64(use.Waiting), labels)
+	}
+	for _, b := range v.budgets {
+		o.ObserveFloat64(metrics.BudgetUsed, float64(b.Used)/float64(b.Credits), metrics.With(metrics.Kind.String(string(b.Kind)), metrics.Budget.String(b.ID)))
 	}
 	if v.conferences != nil {
 		for _, status := range berth.ConferenceStatuses() {

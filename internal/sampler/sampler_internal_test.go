@@ -39,6 +39,13 @@ func (o *observed) ObserveInt64(g metric.Int64Observable, v int64, opts ...metri
 	o.values[names[g]+labels.Encoded(attribute.DefaultEncoder())] = v
 }
 
+func (o *observed) ObserveFloat64(g metric.Float64Observable, v float64, opts ...metric.ObserveOption) {
+	if g == metrics.BudgetUsed {
+		labels := metric.NewObserveConfig(opts).Attributes()
+		o.values["percentOfBudget"+labels.Encoded(attribute.DefaultEncoder())] = int64(v * 100)
+	}
+}
+
 func (s *Sampler) collect() map[string]int64 {
 	o := &observed{values: map[string]int64{}}
 	s.observe(o)
@@ -58,6 +65,10 @@ func options(t *testing.T, process string, scripts *lua.Scripts) Options {
 		Waiting:       func(context.Context, string) (int, error) { return 6, nil },
 		Teams: func(context.Context) (map[string]TeamUse, error) {
 			return map[string]TeamUse{"ads": {InUse: 8, Waiting: 1}}, nil
+		},
+		Budgets: func(_ context.Context, limit int) ([]berth.Budget, error) {
+			require.Equal(t, maxBudgets, limit)
+			return []berth.Budget{{Kind: berth.BudgetTeam, ID: "ads", Credits: 400, Used: 300}}, nil
 		},
 		Conferences: func(context.Context) (map[berth.ConferenceStatus]int, error) {
 			return map[berth.ConferenceStatus]int{berth.ConferenceOpen: 4}, nil
@@ -81,7 +92,7 @@ func TestSampler_TwoProcesses_OneExports(t *testing.T) { // X3
 	require.Eventually(t, func() bool { return len(a.collect()) > 0 }, time.Minute, time.Millisecond)
 	require.Equal(t, map[string]int64{
 		"used": 7, "max": 9, "pollerstask_queue=tasks": 2, "backlogtask_queue=tasks": 5,
-		"waitingmodel=m": 6, "teamUsesteam=ads": 8, "teamWaitsteam=ads": 1, "pollerstask_queue=q_paid_stream.m": 2, "backlogtask_queue=q_paid_stream.m": 15, "conferencesstatus=creating": 0,
+		"waitingmodel=m": 6, "teamUsesteam=ads": 8, "teamWaitsteam=ads": 1, "percentOfBudgetid=ads,kind=team": 75, "pollerstask_queue=q_paid_stream.m": 2, "backlogtask_queue=q_paid_stream.m": 15, "conferencesstatus=creating": 0,
 		"conferencesstatus=open": 4, "conferencesstatus=awaiting-connection": 0, "conferencesstatus=awaiting-recovery": 0,
 		"overduerule=task-past-deadline": 3,
 	}, a.collect())

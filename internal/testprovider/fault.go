@@ -123,6 +123,9 @@ func wait(r *http.Request, d time.Duration) bool {
 	}
 }
 
+// Part sends a part of an answer.
+func Part(w http.ResponseWriter, text string) { chunk(w, text, nil) }
+
 func chunk(w http.ResponseWriter, text string, finish any) {
 	b, _ := json.Marshal(map[string]any{"choices": []any{map[string]any{ // never fails
 		"index": 0, "delta": map[string]any{"content": text}, "finish_reason": finish,

@@ -37,10 +37,12 @@ function waiters_of(room)
   return room.waiters
 end
 
--- ahead_of returns how many calls below a node have left the waiters without a slot.
+-- ahead_of returns how many calls below a node have left the waiters without a slot. Those in the room do not count where each of them waits
+-- because of a limit below the node: the order of the node is then empty, and its free slots are for others.
 function ahead_of(waiters, node)
   local room = waiters.room
-  local calls = redis.call('ZSCORE', room.users, node.path) or redis.call('HGET', room.state, 'n:' .. node.path)
+  local calls = redis.call('ZSCORE', room.users, node.path)
+  if not calls and redis.call('EXISTS', room.order .. node.path) == 1 then calls = redis.call('HGET', room.state, 'n:' .. node.path) end
   return tonumber(redis.call('ZSCORE', waiters.ahead, node.path) or '0') + tonumber(calls or '0')
 end
 

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"context"
+
+	"berth"
+	"berth/client"
+)
+
+// BudgetPath names the budget of a key or a team in a path.
+type BudgetPath struct {
+	Kind berth.BudgetKind `path:"kind" enum:"key,team"`
+	ID   string           `path:"id" maxLength:"128" doc:"Id of the key or team"`
+}
+
+type putBudgetInput struct {
+	BudgetPath
+	Body client.Budget
+}
+
+type budgetsInput struct {
+	Kind  berth.BudgetKind `query:"kind" enum:"key,team" doc:"Only budgets of keys, or of teams"`
+	Limit int              `query:"limit" minimum:"1" maximum:"200" default:"50"`
+	CursorParam
+}
+
+type budgetsOutputBody struct {
+	Budgets    []client.Budget `json:"budgets"`
+	NextCursor string          `json:"nextCursor,omitempty" doc:"Absent on the last page"`
+}
+
+func (s *server) budgetRoutes() {
+	register(s, "GET /v1/budgets", forOperator, s.listBudgets, op("list-budgets", "keys", "List the budgets by kind and id, with their use"))
+	register(s, "GET /v1/budgets/{kind}/{id}", forOperator, s.getBudget, op("get-budget", "keys", "Get the budget of an API key or a team, with its use"))
+	register(s, "PUT /v1/budgets/{kind}/{id}", forOperator, s.putBudget, op("put-budget", "keys", "Define the budget of an API key or a team, or replace it",
+		"Other credits keep the use; another period begins with 0. Calls that run are not ended."))
+	registerOutput(s, "DELETE /v1/budgets/{kind}/{id}", forOperator, s.deleteBudget, op("delete-budget", "keys", "Delete the budget of an API key or a team",
+		"It no longer limits their calls."))
+}
+
+func (s *server) listBudgets(ctx context.Context, in *budgetsInput) (*budgetsOutputBody, error) {
+	budgets, next, err := s.Ledger.Budgets(ctx, in.Kind, in.Cursor, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return &budgetsOutputBody{Budgets: convert(budgets, s.viewBudget), NextCursor: next}, nil
+}
+
+func (s *server) getBudget(ctx context.Context, in *BudgetPath) (*client.Budget, error) {
+	b, err := s.Ledger.Budget(ctx, in.Kind, in.ID)
+	if berth.CodeOf(err) == berth.CodeNotFound {
+		return nil, berth.Errorf(berth.CodeNotFound, "%s %q has no budget", in.Kind, in.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := s.viewBudget(b)
+	return &v, nil
+}
+
+func (s *server) putBudget(ctx context.Context, in *putBudgetInput) (*client.Budget, error) {
+	if in.Body.Kind != "" && in.Body.Kind != in.Kind {
+		return nil, berth.Invalid("kind", "does not match the path")
+	}
+	if in.Body.ID != "" && in.Body.ID != in.ID {
+		return nil, berth.Invalid("id", "does not match the path")
+	}
+	by := callOf(ctx).user.UserID
+	b := berth.Budget{Kind: in.Kind, ID: in.ID, Credits: in.Body.Credits, Period: in.Body.Period}
+	if err := s.Ledger.PutBudget(ctx, b, by); err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "budget changed", "kind", b.Kind, "id", b.ID, "credits", b.Credits.String(), "period", b.Period, "by", by)
+	return s.getBudget(ctx, &in.BudgetPath)
+}
+
+func (s *server) deleteBudget(ctx context.Context, in *BudgetPath) (*struct{}, error) {
+	if err := s.Ledger.DeleteBudget(ctx, in.Kind, in.ID); err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "budget deleted", "kind", in.Kind, "id", in.ID, "by", callOf(ctx).user.UserID)
+	return nil, nil
+}
+
+func (s *server) viewBudget(b berth.Budget) client.Budget {
+	now := s.Clock()
+	return client.Budget{
+		Kind: b.Kind, ID: b.ID, Credits: b.Credits, Period: b.Period, Used: b.Used,
+		BeganAt: b.Period.Began(now), EndsAt: b.Period.Ends(now), UpdatedAt: b.UpdatedAt, UpdatedBy: b.UpdatedBy,
+	}
+}
