@@ -29,6 +29,8 @@ const (
 	openAIService = "openai"
 	// openAIBodyTimes is by how much longer than a JSON body one of these routes may take to arrive.
 	openAIBodyTimes = 4
+	// jwtDots is the number of dots in a JSON Web Token (RFC 7519, section 3). A token with another number is the key of another server.
+	jwtDots = 2
 	// maxBodies bounds the bodies of the calls of this process together, in bytes: a call keeps its body until an upstream has it.
 	maxBodies = 1 << 30
 )
@@ -87,6 +89,9 @@ func (s *server) modelCaller(c echo.Context) (m modelCaller, err error) {
 		return modelCaller{key: k, userID: k.ID, limits: lua.AdmissionLimits{
 			Service: k.MaxCalls, Rate: k.RPM, Tokens: k.TPM, Team: access.Team.MaxTasks, App: access.App.MaxTasks,
 		}}, nil
+	}
+	if strings.Count(token, ".") != jwtDots {
+		return m, berth.Errorf(berth.CodeUnauthenticated, "incorrect API key: the keys of this server begin with %s", apikey.Prefix)
 	}
 	p, err := s.verifier.Verify(ctx, token)
 	if err != nil {

@@ -79,7 +79,7 @@ func (k *Keys) Find(ctx context.Context, secret string) (ledger.KeyAccess, error
 }
 
 func unknown() error {
-	return berth.Errorf(berth.CodeUnauthenticated, "the API key is unknown; check that it is complete: %s and 43 characters", prefix)
+	return berth.Errorf(berth.CodeUnauthenticated, "the API key is unknown; check that it is complete: %s and 43 characters", Prefix)
 }
 
 // read returns the read of a key that began in the last second: it begins one if there is none.

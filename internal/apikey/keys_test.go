@@ -32,7 +32,7 @@ func TestNewSecret_ManySecrets_CompleteAndDistinct(t *testing.T) {
 	}
 	secret := NewSecret()
 	for _, s := range []string{
-		"", prefix, secret[:len(secret)-1], secret + "A", strings.TrimPrefix(secret, prefix), "sk-" + secret[9:], strings.ToUpper(secret[:9]) + secret[9:],
+		"", Prefix, secret[:len(secret)-1], secret + "A", strings.TrimPrefix(secret, Prefix), "sk-" + secret[9:], strings.ToUpper(secret[:9]) + secret[9:],
 		secret[:len(secret)-2] + " A", secret[:20] + "+" + secret[21:],
 	} {
 		require.False(t, complete(s), "%q", s)

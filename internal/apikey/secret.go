@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// prefix distinguishes secrets from other tokens, for programs that search texts for secrets as well.
-	prefix = "sk-berth-"
+	// Prefix distinguishes secrets from other tokens, for programs that search texts for secrets as well.
+	Prefix = "sk-berth-"
 	// secretBytes are random: too many to guess, so that a hash without a salt protects the secret.
 	secretBytes = 32
 	hintLength  = 4
@@ -21,11 +21,11 @@ const (
 func NewSecret() string {
 	var b [secretBytes]byte
 	_, _ = rand.Read(b[:]) // never fails: see crypto/rand
-	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
+	return Prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
 // Is reports whether a token is meant as the secret of an API key, rather than as a token of an identity provider.
-func Is(token string) bool { return strings.HasPrefix(token, prefix) }
+func Is(token string) bool { return strings.HasPrefix(token, Prefix) }
 
 // Hash returns the form in which a secret is stored.
 func Hash(secret string) string {
@@ -38,6 +38,6 @@ func Hint(secret string) string { return secret[max(0, len(secret)-hintLength):]
 
 // complete reports whether a secret has the form of NewSecret.
 func complete(secret string) bool {
-	b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(secret, prefix))
+	b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(secret, Prefix))
 	return Is(secret) && err == nil && len(b) == secretBytes
 }
