@@ -106,6 +106,7 @@ type harness struct {
 	redis    *testredis.Server
 	client   *redis.Client
 	scripts  *lua.Scripts
+	limits   func(model string) lua.ModelLimits
 	fleet    *fleet.Fleet
 	pub      *stream.Publisher
 	health   *reporter
@@ -156,11 +157,11 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	for _, c := range change {
 		c(&deps)
 	}
-	limits := func(model string) lua.ModelLimits { return deps.Routing.Current().LimitsOf(model, 5) }
-	slots := lease.New(h.scripts, lease.Options{ProcessID: "api", Limits: limits, Logger: logger})
+	h.limits = func(model string) lua.ModelLimits { return deps.Routing.Current().LimitsOf(model, 5) }
+	slots := lease.New(h.scripts, lease.Options{ProcessID: "api", Limits: h.limits, Logger: logger})
 	models := llm.NewClient(deps.Routing.Of, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, logger)
 	calls := gateway.New(gateway.Options{
-		Process: "api", Ledger: h.ledger, Scripts: h.scripts, Slots: slots, Models: models, Catalog: deps.Routing.Of, ModelLimits: limits,
+		Process: "api", Ledger: h.ledger, Scripts: h.scripts, Slots: slots, Models: models, Catalog: deps.Routing.Of, ModelLimits: h.limits,
 		Breaker: breaker.New(h.scripts, logger), Logger: logger,
 	})
 	deps.Gateway, deps.Keys = calls, apikey.New(h.ledger)

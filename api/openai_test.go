@@ -515,30 +515,52 @@ func TestOpenAI_TokenOfUser_AccountCharged(t *testing.T) { // O3, O4
 	require.Equal(t, "false", res.Header.Get("X-Should-Retry"))
 }
 
-// complaint 4: A queues fifty calls, B one: B does not wait for them.
+// complaint 4: A queues fifty calls, B one: B gets one of the next slots.
 func TestOpenAI_NoisyNeighbour_NextSlotIsOfTheOther(t *testing.T) { // O2, G11
 	t.Parallel()
 	m := newModels(t, []int{1})
-	m.providers[0].Answer(testprovider.Write(20*time.Millisecond, "x"))
+	gate := make(chan struct{})
+	m.providers[0].Answer(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-gate:
+			testprovider.Write(0, testprovider.Text)(w, r)
+		case <-r.Context().Done():
+		}
+	})
 	require.NoError(t, m.ledger.PutTeam(t.Context(), berth.Team{ID: "u"}, "op"))
-	_, noisy := m.newKey(berth.KeySettings{})
 	secret := apikey.NewSecret()
 	_, err := m.ledger.CreateKey(t.Context(), berth.APIKey{ID: berth.NewID("key_"), TeamID: "u", CreatedBy: "op"}, apikey.Hash(secret))
 	require.NoError(t, err)
-	var ended atomic.Int64
-	var calls sync.WaitGroup
-	defer calls.Wait()
+	ctx, leave := context.WithCancel(t.Context())
+	var noisy sync.WaitGroup
+	defer noisy.Wait()
+	defer leave()
 	for range 50 {
-		calls.Go(func() {
-			m.post("/chat/completions", noisy, hello)
-			ended.Add(1)
+		noisy.Go(func() {
+			lines, _ := m.open(ctx, m.secret)
+			for range lines { //nolint:revive // until it ends
+			}
 		})
 	}
-	require.Eventually(t, func() bool { return ended.Load() >= 2 }, 10*time.Second, time.Millisecond)
-	before := ended.Load()
-	res, text := m.post("/chat/completions", secret, hello)
-	require.Equal(t, http.StatusOK, res.StatusCode, text)
-	require.Less(t, ended.Load()-before, int64(25), "it does not wait for all fifty")
+	waits := func(n int) {
+		require.Eventually(t, func() bool {
+			room, err := m.scripts.ReadRoom(ctx, "large", m.limits("large"), 0)
+			return err == nil && room.Waiting == n
+		}, 30*time.Second, 20*time.Millisecond)
+	}
+	waits(49)
+	other, _ := m.open(ctx, secret)
+	waits(50)
+	for answers := 1; ; answers++ {
+		gate <- struct{}{}
+		waits(50 - answers)
+		for line := ""; len(other) > 0; {
+			if line = <-other; strings.HasPrefix(line, "data: {") {
+				return
+			}
+		}
+		require.Less(t, answers, 4)
+	}
 }
 
 // Large bodies are forwarded whole; what exceeds the limit is refused, and so is what this process cannot keep.
