@@ -107,6 +107,7 @@ type harness struct {
 	client   *redis.Client
 	scripts  *lua.Scripts
 	limits   func(model string) lua.ModelLimits
+	settling atomic.Int64 // how long the settlement of a call takes at least
 	fleet    *fleet.Fleet
 	pub      *stream.Publisher
 	health   *reporter
@@ -114,6 +115,18 @@ type harness struct {
 	server   *http.Server
 	http     *http.Client
 	refusals map[ledger.AuditEvent]int64 // that refused has seen
+}
+
+// slowLedger takes its time to settle calls.
+type slowLedger struct {
+	*ledger.Ledger
+
+	delay *atomic.Int64
+}
+
+func (l slowLedger) EndCall(ctx context.Context, c ledger.DirectCall, outcomes []ledger.ModelCall, charged berth.Credits) error {
+	time.Sleep(time.Duration(l.delay.Load()))
+	return l.Ledger.EndCall(ctx, c, outcomes, charged)
 }
 
 func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
@@ -161,7 +174,7 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	slots := lease.New(h.scripts, lease.Options{ProcessID: "api", Limits: h.limits, Logger: logger})
 	models := llm.NewClient(deps.Routing.Of, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, logger)
 	calls := gateway.New(gateway.Options{
-		Process: "api", Ledger: h.ledger, Scripts: h.scripts, Slots: slots, Models: models, Catalog: deps.Routing.Of, ModelLimits: h.limits,
+		Process: "api", Ledger: slowLedger{h.ledger, &h.settling}, Scripts: h.scripts, Slots: slots, Models: models, Catalog: deps.Routing.Of, ModelLimits: h.limits,
 		Breaker: breaker.New(h.scripts, logger), Logger: logger,
 	})
 	deps.Gateway, deps.Keys = calls, apikey.New(h.ledger)

@@ -128,7 +128,7 @@ func (a *answering) position(ahead int) error {
 		a.since, a.from = now, ahead
 	}
 	a.ahead = ahead
-	if !a.out.opened || now.Sub(a.commented) < commentEvery {
+	if !a.stream || !a.out.opened || now.Sub(a.commented) < commentEvery {
 		return nil
 	}
 	return a.comment()
@@ -153,9 +153,10 @@ func (a *answering) estimate() string {
 	return fmt.Sprintf(", about %d s", seconds(took/time.Duration(moved)*time.Duration(a.ahead+1)))
 }
 
-// quiet sends a comment if nothing was sent for some time.
+// quiet sends a comment if nothing was sent on a stream for some time. An answer that is not a stream is complete once it has begun, also while the call
+// is being settled.
 func (a *answering) quiet() error {
-	if !a.out.opened || time.Since(a.out.written) < a.s.Config.HeartbeatInterval {
+	if !a.stream || !a.out.opened || time.Since(a.out.written) < a.s.Config.HeartbeatInterval {
 		return nil
 	}
 	return a.comment()

@@ -228,6 +228,19 @@ func (m *models) raw(method, path, secret, body string) answer {
 	return answer{status: res.StatusCode, header: res.Header, body: b}
 }
 
+// While a call is settled, nothing follows its answer: the connection is used again.
+func TestOpenAI_SettlementTakesLong_ConnectionIsUsedAgain(t *testing.T) { // O4
+	t.Parallel()
+	m := newModels(t, []int{1})
+	m.settling.Store(int64(300 * time.Millisecond)) // longer than an idle stream gets no comment
+	for range 3 {
+		for _, body := range []string{hello, streamed(hello)} {
+			res, text := m.post("/chat/completions", m.secret, body)
+			require.Equal(t, http.StatusOK, res.StatusCode, text)
+		}
+	}
+}
+
 // What an upstream does wrong before it has answered is not seen by the client if another one answers.
 func TestOpenAI_UpstreamFails_OtherAnswersUnseen(t *testing.T) { // O1, G13
 	t.Parallel()
