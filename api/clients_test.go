@@ -102,7 +102,7 @@ func (m *models) program(file string) (lines []featureLine) {
 	cmd := exec.CommandContext(ctx, "node", file)
 	cmd.Dir = clientPrograms
 	// Nothing else: the clients read settings of their own.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "BERTH_URL=" + m.base + "/openai/v1", "BERTH_KEY=" + m.secret}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "BERTH_URL=" + m.base + "/openai/v1", "BERTH_KEY=" + m.secret} //nolint:forbidigo // to find node
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

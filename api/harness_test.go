@@ -125,7 +125,7 @@ type slowLedger struct {
 }
 
 func (l slowLedger) EndCall(ctx context.Context, c ledger.DirectCall, outcomes []ledger.ModelCall, charged berth.Credits) error {
-	time.Sleep(time.Duration(l.delay.Load()))
+	<-time.After(time.Duration(l.delay.Load()))
 	return l.Ledger.EndCall(ctx, c, outcomes, charged)
 }
 

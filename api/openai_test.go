@@ -567,8 +567,8 @@ func TestOpenAI_NoisyNeighbour_NextSlotIsOfTheOther(t *testing.T) { // O2, G11
 	for answers := 1; ; answers++ {
 		gate <- struct{}{}
 		waits(50 - answers)
-		for line := ""; len(other) > 0; {
-			if line = <-other; strings.HasPrefix(line, "data: {") {
+		for len(other) > 0 {
+			if strings.HasPrefix(<-other, "data: {") {
 				return
 			}
 		}
