@@ -131,7 +131,7 @@ func environments(p place) []mistake {
 		// Identity and clocks.
 		{name: "`BERTH_OIDC_ISSUER` with a slash too many", env: []string{"BERTH_OIDC_ISSUER=" + issuer + "/"}, doctor: "differs from BERTH_OIDC_ISSUER by a slash; berth accepts both", user: "202", token: tokenFrom(issuer)},
 		{
-			name: "the clock of who issues tokens is ten minutes ahead", process: "request failed … is not valid yet", token: tokenOf(time.Now().Add(10 * time.Minute)),
+			name: "the clock of who issues tokens is two hours ahead", process: "request failed … is not valid yet", token: tokenOf(time.Now().Add(2 * time.Hour)),
 			user: "401 unauthenticated: the token is not valid yet: its nbf is ahead of this server's clock by more than",
 		},
 		{
