@@ -300,8 +300,8 @@ func (f *feeder) subscriptions(t *testing.T) int {
 	return len(names)
 }
 
-// subscriptionConnections is how many connections of an API to Redis subscribe: for the fleet, conferences and all readers.
-const subscriptionConnections = 3
+// subscriptionConnections is how many connections of an API to Redis subscribe: for the fleet, conferences, slots of models and all readers.
+const subscriptionConnections = 4
 
 func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	n := allowFiles(t, 10_000)
@@ -320,7 +320,7 @@ func TestStream_TenThousandReaders_MemoryIsBounded(t *testing.T) { // T15; P12
 	few, err := gather(t.Context(), s.httpAddr, 200, request)
 	require.NoError(t, err)
 	var connections int
-	s.eventually("one connection each for fleet, conferences and readers, once those of the worker are closed", func() bool {
+	s.eventually("one connection each for fleet, conferences, slots and readers, once those of the worker are closed", func() bool {
 		all, subscribed := f.connections(t)
 		connections = all
 		return subscribed == subscriptionConnections
