@@ -361,15 +361,7 @@ func TestCall_ReplyToEachCommitLost_EffectsOnce(t *testing.T) {
 	withKey(t, l, "k")
 	putBudgetOf(t, l, berth.BudgetKey, "k", 1000, berth.PeriodDay)
 	grant(t, l, "bob", 1000)
-	lost := 0
-	retried := func(call func() error) {
-		t.Helper()
-		link.armed.Store(true)
-		requireCode(t, berth.CodeUnavailable, call())
-		lost++
-		require.EqualValues(t, lost, link.cuts.Load(), "the reply of a commit was lost")
-		require.NoError(t, call())
-	}
+	retried := retrying(t, link)
 	ended, gone := direct("bob", 100), direct("bob", 300)
 	retried(func() error { return l.ReserveCall(ctx, ended) })
 	retried(func() error { return l.ReserveCall(ctx, gone) })

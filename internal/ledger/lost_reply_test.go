@@ -98,15 +98,10 @@ func (c *cutter) pass(client, server net.Conn) {
 	})
 }
 
-// The reply to each commit in the life of a task is lost once. Every call is retried, as its callers do, and has the same result as
-// without the loss.
-func TestLedger_ReplyToEachCommitLost_EffectsOnce(t *testing.T) { // T18, T19, P6
-	t.Parallel()
-	link, dsn := behind(t, testdb.Postgres(t))
-	l := open(t, dsn)
-	ctx := t.Context()
+// retrying returns a function that makes a call again whose first reply to a commit was lost.
+func retrying(t *testing.T, link *cutter) func(call func() error) {
 	lost := 0
-	retried := func(call func() error) {
+	return func(call func() error) {
 		t.Helper()
 		link.armed.Store(true)
 		requireCode(t, berth.CodeUnavailable, call())
@@ -114,6 +109,16 @@ func TestLedger_ReplyToEachCommitLost_EffectsOnce(t *testing.T) { // T18, T19, P
 		require.EqualValues(t, lost, link.cuts.Load(), "the reply of a commit was lost")
 		require.NoError(t, call())
 	}
+}
+
+// The reply to each commit in the life of a task is lost once. Every call is retried, as its callers do, and has the same result as
+// without the loss.
+func TestLedger_ReplyToEachCommitLost_EffectsOnce(t *testing.T) { // T18, T19, P6
+	t.Parallel()
+	link, dsn := behind(t, testdb.Postgres(t))
+	l := open(t, dsn)
+	ctx := t.Context()
+	retried := retrying(t, link)
 	g := Grant{UserID: "alice", Amount: 10, Reason: "test", Key: "k"}
 	retried(func() error { _, _, _, err := l.AddCredits(ctx, g); return err })
 	require.EqualValues(t, 10, balance(t, l, "alice"))
