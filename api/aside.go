@@ -10,13 +10,18 @@ func aside[T any](f func() (T, error)) (T, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				err = &errPanic{value: p, stack: debug.Stack()}
-			}
-		}()
-		v, err = f()
+		err = rescued(func() (failed error) { v, failed = f(); return failed })
 	}()
 	<-done
 	return v, err
+}
+
+// rescued calls f. A panic of f becomes its error.
+func rescued(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &errPanic{value: p, stack: debug.Stack()}
+		}
+	}()
+	return f()
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,21 +168,16 @@ func (s *server) modelCall(caller modelCaller, r *openai.Request, id string) (ga
 	if caller.key.ID != "" {
 		group = caller.key.Group(r.EndUser)
 	}
-	if limits.Queue = models.MaxTasks(queue); limits.Queue == 0 {
-		limits.Queue = s.Config.Admission.Queue
-	}
+	limits.Queue = cmp.Or(models.MaxTasks(queue), s.Config.Admission.Queue)
 	return gateway.Call{
-		ID: id, KeyID: caller.key.ID, UserID: caller.userID, Account: caller.key.ID == "", Group: group, Queue: queue, ServiceID: openAIService,
+		ID: id, KeyID: caller.key.ID, UserID: caller.userID, Group: group, Queue: queue, ServiceID: openAIService,
 		Limits: limits, LLM: r.Call(model.Name, shown), Excluded: excluded, Conversation: conversationOf(caller, r), Wait: s.Config.CallWait,
 	}, nil
 }
 
 // conversationOf returns what calls have in common that should use the same upstream, whose provider has the beginning of their prompts cached.
 func conversationOf(m modelCaller, r *openai.Request) string {
-	if r.CacheKey != "" {
-		return m.userID + "/" + r.CacheKey
-	}
-	return m.userID + "/" + r.EndUser
+	return m.userID + "/" + cmp.Or(r.CacheKey, r.EndUser)
 }
 
 // serviceQueue returns the queue for a service tier, and the tier that the call gets.

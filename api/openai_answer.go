@@ -115,12 +115,6 @@ func callContext(ctx context.Context) (context.Context, context.CancelCauseFunc)
 	return ctx, func(err error) { stop(); cancel(err) }
 }
 
-// rescued turns a panic of a call into its error.
-func rescued(f func() error) error {
-	_, err := aside(func() (struct{}, error) { return struct{}{}, f() })
-	return err
-}
-
 // position records how many calls are ahead.
 func (a *answering) position(ahead int) error {
 	now := time.Now()

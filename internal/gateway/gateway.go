@@ -109,12 +109,11 @@ func (g *Gateway) Run(ctx context.Context) error {
 // Call is a call to make.
 type Call struct {
 	ID    string
-	KeyID string // of the API key, empty for a user
-	// UserID is the id under which the call is counted and logged; of a key its id. Account: what the call costs is taken from that user's account.
-	UserID  string
-	Account bool
-	Group   berth.Group
-	Queue   berth.Queue
+	KeyID string // of the API key, empty for a user, whose account pays
+	// UserID is the id under which the call is counted and logged; of a key its id.
+	UserID string
+	Group  berth.Group
+	Queue  berth.Queue
 	// ServiceID names the calls of a user among which Limits.Service counts.
 	ServiceID string
 	Limits    lua.AdmissionLimits
@@ -126,6 +125,9 @@ type Call struct {
 	// Wait bounds the time until the answer begins.
 	Wait time.Duration
 }
+
+// ref returns what Redis has in place of a task.
+func (c Call) ref() berth.TaskRef { return berth.TaskRef{UserID: c.UserID, TaskID: c.ID} }
 
 // Client is who gets the answer. Its functions are called one after another, from the goroutine of Make.
 type Client struct {
@@ -205,7 +207,7 @@ func (m *making) rounds() (most int) {
 // admit reserves what the call may cost, and its admissions. A refused call uses nothing of any limit.
 func (m *making) admit(ctx context.Context) (leave func(), err error) {
 	sub := lua.Submission{
-		Task: berth.TaskRef{UserID: m.UserID, TaskID: m.ID}, ServiceID: m.ServiceID, Group: m.Group, Queue: m.Queue, Limits: m.Limits,
+		Task: m.ref(), ServiceID: m.ServiceID, Group: m.Group, Queue: m.Queue, Limits: m.Limits,
 		Tokens: int64(m.LLM.Raw.Cost() * 1000),
 	}
 	reply, err := m.Scripts.AdmitTask(ctx, sub)
@@ -248,7 +250,7 @@ func (m *making) reserve(ctx context.Context) error {
 	m.row = ledger.DirectCall{
 		ID: m.ID, UserID: m.UserID, KeyID: m.KeyID, ServiceID: m.ServiceID, TeamID: m.Group.Team, AppID: m.Group.App, Model: m.LLM.Model, Queue: m.Queue,
 		Operation: berth.StepName(m.LLM.Raw.Operation), Process: m.Process, Timeout: m.Wait + maxAnswer + endWithin,
-		Reserved: m.Catalog(m.LLM.Model).ReserveCall(m.LLM), Account: m.Account,
+		Reserved: m.Catalog(m.LLM.Model).ReserveCall(m.LLM), Account: m.KeyID == "",
 	}
 	err := m.Ledger.ReserveCall(ctx, m.row)
 	if code := berth.CodeOf(err); code == berth.CodeUnavailable || code == berth.CodeInternal {
@@ -260,7 +262,7 @@ func (m *making) reserve(ctx context.Context) error {
 // keep keeps the admissions of the call until the function that it returns is called.
 func (m *making) keep(ctx context.Context) (leave func()) {
 	held := lua.Admissions{
-		Task: berth.TaskRef{UserID: m.UserID, TaskID: m.ID}, ServiceID: m.ServiceID, Group: m.Group, Queues: []berth.Queue{m.Queue},
+		Task: m.ref(), ServiceID: m.ServiceID, Group: m.Group, Queues: []berth.Queue{m.Queue},
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan struct{})
@@ -391,7 +393,7 @@ func (m *making) callInSlot(slot *lease.Slot) (failed *llm.CallError, err error)
 	if !ok {
 		upstream.Name = call.Upstream
 	}
-	reported := breaker.Call{Model: model, Upstream: upstream, Task: berth.TaskRef{UserID: m.UserID, TaskID: m.ID}}
+	reported := breaker.Call{Model: model, Upstream: upstream, Task: m.ref()}
 	ctx := slot.Context()
 	res, err := m.Models.Forward(ctx, call, func(object []byte) error {
 		if !m.begun {
