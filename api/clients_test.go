@@ -80,7 +80,7 @@ func TestOpenAI_OfficialClients_EveryFeatureWorks(t *testing.T) { // O1, O5, O7,
 // installClients installs the clients for Node. Without Node it returns what is missing.
 func installClients(t *testing.T) (missing string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "../scripts/clients.sh").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "../scripts/npm.sh", "api/"+clientPrograms).CombinedOutput()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() == 3 {
 		return string(out)
 	}

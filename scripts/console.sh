@@ -12,15 +12,7 @@ fail() {
 	exit 1
 }
 
-command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1 || fail "Node is not installed"
-node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' ||
-	fail "Node $(node --version) is too old"
-# npm writes this file last: it is as new as the last complete install.
-if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
-	echo "console: installing packages"
-	npm ci --no-audit --no-fund --loglevel=error || fail "npm ci failed"
-	touch node_modules/.package-lock.json
-fi
+"../../scripts/npm.sh" api/console || fail "its packages are not installed"
 case $mode in
 check) REDOCLY_SUPPRESS_UPDATE_NOTICE=true npm run --silent check ;;
 *) npm run --silent build -- --logLevel warn || fail "the build failed" ;;
