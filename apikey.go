@@ -43,7 +43,18 @@ type KeySettings struct {
 	ServiceTiers []string `json:"serviceTiers,omitempty"`
 	// EndUsers: the user that a request names waits beside the other users of the key's application, rather than with all its calls.
 	EndUsers bool `json:"endUsers,omitempty"`
+	// Durability is how chats are made: DurabilityDurable by default, or DurabilityDirect.
+	Durability Durability `json:"durability,omitempty"`
 }
+
+// Durability is what becomes of a call if the process that makes it, or the connection of its client, is lost.
+type Durability string
+
+// The durabilities.
+const (
+	DurabilityDurable Durability = "durable" // a workflow makes the call, and a retry of its client joins it
+	DurabilityDirect  Durability = "direct"  // the call ends with the connection of its client
+)
 
 // keyTiers are the values of service_tier that a key may allow. The others, auto and default, are those of the default queue.
 var keyTiers = []string{"flex", "priority", "scale"}
@@ -78,6 +89,9 @@ func (s *KeySettings) Normalize() (err error) {
 		if !slices.Contains(keyTiers, t) {
 			return Invalid(fmt.Sprintf("serviceTiers[%d]", i), "must be one of %s; auto and default are always allowed", strings.Join(keyTiers, ", "))
 		}
+	}
+	if s.Durability = cmp.Or(s.Durability, DurabilityDurable); s.Durability != DurabilityDurable && s.Durability != DurabilityDirect {
+		return Invalid("durability", "must be %s or %s", DurabilityDurable, DurabilityDirect)
 	}
 	s.Models, s.ServiceTiers = distinct(s.Models), distinct(s.ServiceTiers)
 	return nil

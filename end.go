@@ -6,7 +6,7 @@ import (
 )
 
 // TerminalEvent returns the one event that ends a task's stream, made from its row and, if it completed, the stored
-// result. The worker publishes it, and the API sends the same event to late readers.
+// result. That of a forwarded request has no result: it may be large, and its readers have the chunks. The worker publishes it, and the API sends the same event to late readers.
 func TerminalEvent(t Task, result Asset) (Event, error) {
 	ev := Event{
 		TaskID: t.ID, ServiceID: t.ServiceID, Stage: StageDeliver, TS: t.EndedAt.UnixMilli(), Status: t.Status,
@@ -16,6 +16,10 @@ func TerminalEvent(t Task, result Asset) (Event, error) {
 		return ev, nil
 	}
 	ev.Type, ev.Usage = EventDone, &t.Usage
+	if t.Forwarded != nil {
+		ev.FinishReason = t.FinishReason
+		return ev, nil
+	}
 	text, data, err := Result(result)
 	if err != nil {
 		return Event{}, fmt.Errorf("result of task %s: %w", t.ID, err)

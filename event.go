@@ -145,6 +145,7 @@ type Answer struct {
 
 // Media types of stored results.
 const (
+	ChunksMediaType = "application/x-ndjson" // chunks of OpenAI's protocol, each on a line
 	AnswerMediaType = "application/vnd.berth.answer+json"
 	JSONMediaType   = "application/json"
 	TextMediaType   = "text/plain; charset=utf-8"

@@ -1,6 +1,7 @@
 package berth
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 )
@@ -137,6 +138,33 @@ type TaskPlan struct {
 	Number int64  `json:"number,omitempty"`
 	// TitleAsset is the asset that the title is taken from when the row is stored: histories contain no texts.
 	TitleAsset string `json:"titleAsset,omitempty"`
+	// Forwarded is set for a call of OpenAI's protocol: the task has one step and no template. Its request is the variable VariableRequest.
+	Forwarded *Forwarded `json:"forwarded,omitempty"`
+}
+
+// Forwarded describes a request of OpenAI's protocol that is forwarded as it is. Its price is taken from the budgets of its key and team.
+type Forwarded struct {
+	KeyID  string `json:"keyId"` // of the API key that has made the call
+	Stream bool   `json:"stream,omitempty"`
+	// Created and ServiceTier are in the answer.
+	Created     int64  `json:"created"`
+	ServiceTier string `json:"serviceTier,omitempty"`
+	// Conversation: calls of the same one prefer the same upstream.
+	Conversation string `json:"conversation,omitempty"`
+}
+
+// The names of the template, the step and the variable of a task with a forwarded request. No template that operators define has this name.
+const (
+	TemplateChat    Template = "openai/chat"
+	StepChat        StepName = "chat"
+	VariableRequest          = "request"
+)
+
+// BudgetUse names a budget from which something was taken, and the period of it.
+type BudgetUse struct {
+	Kind    BudgetKind `json:"kind"`
+	ID      string     `json:"id"`
+	Counter string     `json:"counter"`
 }
 
 // TaskRef identifies a task. Its id is unique among the tasks of its user, who may have chosen it.
@@ -176,8 +204,9 @@ type Task struct {
 	// Title is the one that the client gave, the name of a file, or the first words of a text; empty when it was erased.
 	Title  string
 	Status TaskStatus
-	// Unsettled: the price is still what was reserved.
+	// Unsettled: the price is still what was reserved. Budgets are those from which it was taken.
 	Unsettled bool
+	Budgets   []BudgetUse
 	// StepIndex is the current step.
 	StepIndex int
 	// Fence rises with every attempt at a model call of this task; writes of older attempts are rejected.
@@ -186,7 +215,9 @@ type Task struct {
 	ResultAssetID string
 	ErrorCode     Code
 	ErrorMessage  string
-	Usage         Usage
+	// ErrorDetail is the error as a client of OpenAI's protocol reads it, if the request was forwarded.
+	ErrorDetail json.RawMessage
+	Usage       Usage
 	// FinishReason is why the model stopped in the last recorded step; FinishLength if it was the token limit in any step.
 	FinishReason string
 	// PromptTruncated: a provider read only a part of the prompt of a step, by its own count of tokens.

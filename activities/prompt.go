@@ -74,7 +74,7 @@ func (s *step) input(ctx context.Context) (template.Input, error) {
 // changed since. Texts that fit are checked again only after another change: a slot is held meanwhile.
 func (s *step) checkContext() error {
 	now := s.Catalog(s.in.Step.Model)
-	if now == s.fits {
+	if now == s.fits || s.in.Forwarded != nil { // the room knows the size of a forwarded request
 		return nil
 	}
 	err := now.CheckContext(s.template, []berth.Step{s.in.Step}, s.texts)

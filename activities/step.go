@@ -49,7 +49,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	}
 	s := &step{Tasks: a, in: in, attempt: attempt, bought: attempt.Bought}
 	if err := s.readTemplate(ctx); err != nil {
-		return workflows.StepOutput{}, stepFault(ctx, err, s.bought, s.Options.MaxAnswers)
+		return workflows.StepOutput{}, s.fault(ctx, err)
 	}
 	began := time.Now()
 	out, err := s.run(ctx)
@@ -61,7 +61,7 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	queue, model := metrics.Queue.String(string(in.Step.Queue)), metrics.Model.String(in.Step.Model)
 	metrics.Steps.Add(ctx, 1, metrics.With(queue, model, metrics.Outcome.String(outcome)))
 	metrics.StepDuration.Record(ctx, time.Since(began).Seconds(), metrics.With(queue, model))
-	return out, stepFault(ctx, err, s.bought, s.Options.MaxAnswers)
+	return out, s.fault(ctx, err)
 }
 
 // attend sends heartbeats for the step, and cancels its context when the task ends elsewhere or when this worker stops
@@ -125,7 +125,7 @@ type step struct {
 	writer             *stream.Writer
 	stage              berth.Stage
 	answer             berth.Answer
-	// shown is set once readers have a part of the answer.
+	// shown is set once readers have a part of the answer, or may have one.
 	shown bool
 	// reasoned is set once readers know that the model is reasoning.
 	reasoned bool
@@ -148,7 +148,10 @@ type step struct {
 }
 
 // version returns the version of the template to which a task is pinned.
-func (a *Tasks) version(ctx context.Context, t berth.TaskRequest) (*template.Template, error) {
+func (a *Tasks) version(ctx context.Context, t berth.TaskRequest, forwarded *berth.Forwarded) (*template.Template, error) {
+	if forwarded != nil {
+		return forwarding, nil
+	}
 	version, err := a.Templates.Version(ctx, t.Template, t.TemplateVersion)
 	if mistakes, ok := errors.AsType[template.Mistakes](err); ok {
 		return nil, berth.Errorf(berth.CodeUnavailable, "this worker cannot read the template, which was stored by another release").With(mistakes)
@@ -158,7 +161,7 @@ func (a *Tasks) version(ctx context.Context, t berth.TaskRequest) (*template.Tem
 
 // readTemplate reads the version of the template to which the task is pinned.
 func (s *step) readTemplate(ctx context.Context) (err error) {
-	if s.template, err = s.version(ctx, s.in.TaskRequest); err != nil {
+	if s.template, err = s.version(ctx, s.in.TaskRequest, s.in.Forwarded); err != nil {
 		return err
 	}
 	spec, ok := s.template.Step(string(s.in.Step.Name))
@@ -176,24 +179,18 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	switch {
 	case h != nil:
 		return s.adopt(ctx, h)
+	case s.attempt.Begun && err == nil:
+		return out, s.interrupted(ctx)
 	case s.mayBuy(): // without Redis there is no slot either
 	case err != nil:
 		return out, err
 	default: // the worker of the last call was lost
 		return out, berth.Errorf(berth.CodeInterrupted, "the answers of the model were interrupted, and berth tried %s: submit again", times(s.bought))
 	}
-	messages, err := s.prompt(ctx)
+	call, err := s.prepare(ctx)
 	if err != nil {
 		return out, err
 	}
-	call, err := s.Models.Prepare(s.newCall(messages))
-	if err != nil {
-		return out, err
-	}
-	if err := s.checkContext(); err != nil {
-		return out, err
-	}
-	s.tried = failover.Call{Model: call.Model, Excluded: s.Catalog(s.in.Step.Model).Unkeyed(call.Model)}
 	slot, err := s.acquire(ctx, call, "")
 	if err != nil {
 		return out, err
@@ -217,7 +214,11 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 // everything is flushed already, after a failure the rest gets one short try.
 func (s *step) openWriter(ctx context.Context) (closeWriter func(failed *error)) {
 	ch := channel(s.in.UserID, s.in.ServiceID, s.in.ID)
-	s.writer = s.Streams.Writer(ctx, ch, s.attempt.Fence, berth.Event{
+	streams := s.Streams
+	if s.in.Forwarded != nil {
+		streams = s.Chunks
+	}
+	s.writer = streams.Writer(ctx, ch, s.attempt.Fence, berth.Event{
 		TaskID: s.in.ID, ServiceID: s.in.ServiceID, Stage: s.stage,
 	}, func(ctx context.Context) (bool, error) { return s.Ledger.OwnsTask(ctx, s.in.Ref(), s.attempt.Fence) })
 	return func(failed *error) {
@@ -256,6 +257,9 @@ func (s *step) logUnused(ctx context.Context, call ledger.ModelCall, code berth.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	call.Code, call.Cause = code, string(s.why)
+	if s.in.Forwarded != nil && !s.shown { // the client has nothing of it
+		call.Credits = 0
+	}
 	if err := s.Ledger.FailedCall(ctx, call); err != nil {
 		s.Logger.Warn("failed model call not logged", "task", s.in.ID, "error", err)
 	}

@@ -20,8 +20,13 @@ import (
 func (s *step) newCall(messages []llm.Message) llm.Call {
 	return llm.Call{
 		Model: s.in.Step.Model, Upstream: s.upstream, Messages: messages, JSON: s.spec.Schema != nil, MaxTokens: s.spec.MaxOutputTokens,
-		Labels: []any{"task", s.in.ID, "step", s.in.Step.Name, "fence", s.attempt.Fence},
+		Labels: s.labels(),
 	}
+}
+
+// labels describe the call in logs.
+func (s *step) labels() []any {
+	return []any{"task", s.in.ID, "step", s.in.Step.Name, "fence", s.attempt.Fence}
 }
 
 // call asks the model and returns the result to store.
@@ -32,6 +37,8 @@ func (s *step) call(ctx context.Context, call llm.Call) (berth.Asset, error) {
 		}
 	}
 	switch {
+	case s.in.Forwarded != nil:
+		return s.forward(ctx, call)
 	case s.spec.Schema != nil:
 		return s.structured(ctx, call)
 	case s.in.Step.Mode == berth.ModeStream:
@@ -64,6 +71,12 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) er
 		s.shown = true
 		return onText(d)
 	})
+	s.made(ctx, res, err, start)
+	return res.Text, err
+}
+
+// made records the result of a call of a provider.
+func (s *step) made(ctx context.Context, res llm.Result, err error, start time.Time) {
 	s.last, s.why = res, ""
 	if failed, ok := errors.AsType[*llm.CallError](err); ok && context.Cause(ctx) == nil {
 		s.why = failed.Cause
@@ -77,7 +90,6 @@ func (s *step) ask(ctx context.Context, call llm.Call, onText func(llm.Delta) er
 		shows = breaker.ErrNoAnswer
 	}
 	s.Breaker.Report(ctx, s.reported(time.Since(start)), shows)
-	return res.Text, err
 }
 
 // reported describes the present call for the breaker.

@@ -181,7 +181,7 @@ func (s *step) adopt(ctx context.Context, h *heldAnswer) (workflows.StepOutput, 
 	if err != nil {
 		return workflows.StepOutput{}, err
 	}
-	if s.in.Step.Mode == berth.ModeStream {
+	if s.in.Step.Mode == berth.ModeStream && s.in.Forwarded == nil {
 		if err := s.republish(h.Content, text); err != nil {
 			return workflows.StepOutput{}, err
 		}

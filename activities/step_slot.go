@@ -13,11 +13,15 @@ import (
 // call that another upstream failed has the ticket of its slot, with which it keeps its position.
 func (s *step) acquire(ctx context.Context, call llm.Call, ticket string) (*lease.Slot, error) {
 	waiter := s.waiter()
+	cost, conversation := llm.Cost(call.Messages), s.in.UserID+"/"+string(s.in.Template) // whose prompts begin alike
+	if s.in.Forwarded != nil {
+		cost, conversation = call.Raw.Cost(), s.in.Forwarded.Conversation
+	}
 	r := lease.Request{
-		Model: s.in.Step.Model, Queue: s.in.Step.Queue, Group: s.in.Group, UserID: s.in.UserID, Cost: llm.Cost(call.Messages),
+		Model: s.in.Step.Model, Queue: s.in.Step.Queue, Group: s.in.Group, UserID: s.in.UserID, Cost: cost,
 		Needs: lua.Needs{
 			Tokens: s.Catalog(s.in.Step.Model).Size(call), Excluded: s.tried.Excluded,
-			Conversation: s.in.UserID + "/" + string(s.in.Template), // whose prompts begin alike
+			Conversation: conversation,
 		},
 		Ticket: ticket, Waiter: waiter.ID(), LeaseID: waiter.CallID(s.attempt.Fence),
 		OnPosition: func(int) { s.announce() },

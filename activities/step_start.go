@@ -10,11 +10,11 @@ import (
 	"berth/internal/pause"
 )
 
-// start records a call, moves a stream task to STREAMING with the first of the attempt, and publishes the routing decision. It fails if the
+// start records a call, moves a stream task to STREAMING with the first of the attempt (a forwarded request later, see forward), and publishes the routing decision. It fails if the
 // task has ended or a later attempt owns it.
 func (s *step) start(ctx context.Context, call ledger.CallStart) error {
 	status := s.in.Step.Status
-	if s.in.Step.Mode == berth.ModeStream {
+	if s.in.Step.Mode == berth.ModeStream && s.in.Forwarded == nil {
 		status = berth.TaskStreaming
 	}
 	call.Status = status

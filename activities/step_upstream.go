@@ -15,7 +15,7 @@ func (s *step) callUpstreams(ctx context.Context, slot *lease.Slot, call llm.Cal
 	for {
 		call.Upstream, s.upstream = slot.Upstream(), slot.Upstream()
 		output, failed, err := s.callInSlot(slot, call)
-		if failed == nil {
+		if failed == nil || s.in.Forwarded != nil && s.shown {
 			return output, err
 		}
 		if slot, err = s.another(ctx, slot.Ticket(), call, failed); err != nil {

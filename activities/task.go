@@ -44,8 +44,10 @@ const HoldMargin = 10 * time.Second
 type Tasks struct {
 	Ledger  *ledger.Ledger
 	Streams *stream.Publisher
-	Slots   *lease.Slots
-	Models  *llm.Client
+	// Chunks publishes answers to forwarded requests, whose clients wait for each chunk.
+	Chunks *stream.Publisher
+	Slots  *lease.Slots
+	Models *llm.Client
 	// Catalog returns the present catalog for calls of a model.
 	Catalog func(model string) *llm.Catalog
 	// Templates has the versions of templates.
@@ -92,7 +94,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, unavailable("admission to the queue not confirmed", err)
 	}
 	// After what can be refused, because the texts of an acceptance that fails must not be found by later tasks.
-	t, err := a.version(ctx, row.TaskRequest)
+	t, err := a.version(ctx, row.TaskRequest, row.Forwarded)
 	if err != nil {
 		return workflows.AcceptReply{}, translate(ctx, err)
 	}
@@ -145,7 +147,7 @@ func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflow
 		message = cmp.Or(a.unserved(ctx, in.TaskRef), message)
 	}
 	row, _, err := a.Ledger.FinishTask(ctx, ledger.End{
-		TaskRef: in.TaskRef, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: message,
+		TaskRef: in.TaskRef, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: message, Detail: in.Detail,
 		KeepStreamed: a.Options.KeepStreamed,
 	})
 	if err != nil {
@@ -181,7 +183,7 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 		return translate(ctx, err)
 	}
 	var result berth.Asset
-	if row.ResultAssetID != "" && row.ContentErasedAt.IsZero() {
+	if row.ResultAssetID != "" && row.ContentErasedAt.IsZero() && row.Forwarded == nil {
 		result, err = a.Ledger.GetAsset(ctx, row.UserID, row.ResultAssetID)
 		if err != nil && berth.CodeOf(err) != berth.CodeErased {
 			return translate(ctx, err)

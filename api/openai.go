@@ -34,11 +34,14 @@ const (
 	jwtDots = 2
 	// maxBodies bounds the bodies of the calls of this process together, in bytes: a call keeps its body until an upstream has it.
 	maxBodies = 1 << 30
+	// maxIdempotencyKey bounds an Idempotency-Key, in bytes.
+	maxIdempotencyKey = 255
 )
 
 // Gateway makes calls of models; *gateway.Gateway is one.
 type Gateway interface {
 	Make(ctx context.Context, c gateway.Call, client gateway.Client) error
+	MakeDurable(ctx context.Context, r gateway.Request, client gateway.Client) error
 }
 
 // Keys finds API keys; *apikey.Keys is one.
@@ -58,8 +61,8 @@ func (s *server) openAIRoutes() {
 			return handler(c, caller)
 		})
 	}
-	add(http.MethodPost, "/chat/completions", s.forwards(openai.ParseChat, "chatcmpl-"))
-	add(http.MethodPost, "/embeddings", s.forwards(openai.ParseEmbeddings, "embd-"))
+	add(http.MethodPost, "/chat/completions", s.forwards(openai.ParseChat, "chatcmpl-", true))
+	add(http.MethodPost, "/embeddings", s.forwards(openai.ParseEmbeddings, "embd-", false))
 	add(http.MethodGet, "/models", s.listOpenAIModels)
 	add(http.MethodGet, "/models/:model", s.getOpenAIModel)
 }
@@ -125,8 +128,9 @@ func (s *server) calledModel(models *llm.Catalog, m modelCaller, name string) (l
 	return model, nil
 }
 
-// forwards returns the handler of a route whose requests are forwarded. Ids of its answers begin with prefix.
-func (s *server) forwards(parse func([]byte) (*openai.Request, error), prefix string) func(echo.Context, modelCaller) error {
+// forwards returns the handler of a route whose requests are forwarded. Ids of its answers begin with prefix. durable reports whether its calls
+// are made by a workflow, unless the caller's key has direct ones.
+func (s *server) forwards(parse func([]byte) (*openai.Request, error), prefix string, durable bool) func(echo.Context, modelCaller) error {
 	return func(c echo.Context, caller modelCaller) error {
 		body, free, err := s.readOpenAIBody(c)
 		if err != nil {
@@ -141,8 +145,39 @@ func (s *server) forwards(parse func([]byte) (*openai.Request, error), prefix st
 		if err != nil {
 			return err
 		}
-		return s.answerCall(c, request.Stream, call)
+		if !durable || caller.key.Durability != berth.DurabilityDurable { // that of a user has none
+			return s.answerCall(c, call, s.Gateway.Make)
+		}
+		repeated, err := repetition(c.Request().Header)
+		if err != nil {
+			return err
+		}
+		cl := callOf(c.Request().Context())
+		repeated.Body, repeated.RequestID, repeated.TraceID = body, cl.requestID, cl.traceID
+		return s.answerCall(c, call, func(ctx context.Context, call gateway.Call, client gateway.Client) error {
+			repeated.Call = call
+			return s.Gateway.MakeDurable(ctx, repeated, client)
+		})
 	}
+}
+
+// headerRetries is the number of times that an official client has sent the request before.
+const (
+	headerRetries = "X-Stainless-Retry-Count"
+	headerKey     = "Idempotency-Key"
+)
+
+// repetition returns by what a request says that it repeats another one.
+func repetition(h http.Header) (r gateway.Request, err error) {
+	r.Key = h.Get(headerKey)
+	if len(r.Key) > maxIdempotencyKey {
+		return r, errorIn(headerKey, berth.CodeInvalid, "must have at most %d bytes", maxIdempotencyKey)
+	}
+	// Other clients may send anything in the other field: it is only a hint.
+	if n, err := strconv.Atoi(h.Get(headerRetries)); err == nil && n > 0 {
+		r.Attempts = n
+	}
+	return r, nil
 }
 
 // modelCall returns the call of a request.

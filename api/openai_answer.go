@@ -44,7 +44,8 @@ type callEvent struct {
 }
 
 // answerCall makes a call and sends its answer.
-func (s *server) answerCall(c echo.Context, stream bool, call gateway.Call) error {
+func (s *server) answerCall(c echo.Context, call gateway.Call, run func(context.Context, gateway.Call, gateway.Client) error) error {
+	stream := call.LLM.Raw.Stream
 	ctx, cancel := callContext(c.Request().Context())
 	defer cancel(nil)
 	a := &answering{s: s, out: &answerWriter{clientWriter: newClientWriter(c)}, stream: stream, ahead: -1}
@@ -62,7 +63,7 @@ func (s *server) answerCall(c echo.Context, stream bool, call gateway.Call) erro
 	}
 	go func() {
 		ended <- rescued(func() error {
-			return s.Gateway.Make(ctx, call, gateway.Client{
+			return run(ctx, call, gateway.Client{
 				Admitted: func(r lua.AdmitReply) {
 					_ = at(func() error { setLimits(c.Response().Header(), r, call.Limits); return nil }) // fails if the client has left
 				},

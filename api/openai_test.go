@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,7 +71,7 @@ func newModels(t *testing.T, caps []int, change ...func(*api.Deps)) *models {
 func (m *models) newKey(settings berth.KeySettings) (berth.APIKey, string) {
 	m.t.Helper()
 	secret := apikey.NewSecret()
-	settings.Hint = apikey.Hint(secret)
+	settings.Hint, settings.Durability = apikey.Hint(secret), cmp.Or(settings.Durability, berth.DurabilityDirect) // no worker runs
 	key, err := m.ledger.CreateKey(m.t.Context(), berth.APIKey{ID: berth.NewID("key_"), TeamID: "t", KeySettings: settings, CreatedBy: "op"}, apikey.Hash(secret))
 	require.NoError(m.t, err)
 	return key, secret

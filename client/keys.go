@@ -10,14 +10,16 @@ import (
 
 // KeySpec are the settings of an API key.
 type KeySpec struct {
-	Title        string    `json:"title,omitempty" doc:"At most 100 characters"`
-	Models       []string  `json:"models,omitempty" maxItems:"200" doc:"Models that the key may call, by name or alias; all if there are none"`
-	RPM          int       `json:"rpm,omitempty" doc:"Maximum number of requests per minute; 0 for no limit"`
-	TPM          int       `json:"tpm,omitempty" doc:"Maximum number of tokens per minute; 0 for no limit"`
-	MaxCalls     int       `json:"maxCalls,omitempty" doc:"Maximum number of unfinished calls; 0 for no limit"`
-	ServiceTiers []string  `json:"serviceTiers,omitempty" maxItems:"10" doc:"Values of service_tier that choose another queue: flex, priority, scale. Calls with others are in the default queue"`
-	EndUsers     bool      `json:"endUsers,omitempty" doc:"The user that a request names shares the slots with the other users of the key's application, rather than being one with them"`
-	ExpiresAt    time.Time `json:"expiresAt,omitzero" doc:"When the key expires; absent for never"`
+	Title        string   `json:"title,omitempty" doc:"At most 100 characters"`
+	Models       []string `json:"models,omitempty" maxItems:"200" doc:"Models that the key may call, by name or alias; all if there are none"`
+	RPM          int      `json:"rpm,omitempty" doc:"Maximum number of requests per minute; 0 for no limit"`
+	TPM          int      `json:"tpm,omitempty" doc:"Maximum number of tokens per minute; 0 for no limit"`
+	MaxCalls     int      `json:"maxCalls,omitempty" doc:"Maximum number of unfinished calls; 0 for no limit"`
+	ServiceTiers []string `json:"serviceTiers,omitempty" maxItems:"10" doc:"Values of service_tier that choose another queue: flex, priority, scale. Calls with others are in the default queue"`
+	// Durability is "durable" or "direct".
+	Durability string    `json:"durability,omitempty" enum:"durable,direct" doc:"How chats are made: durable, by a workflow that survives the death of any process and that retries of the client join; or direct, which ends with the connection of the client. Default: durable"`
+	EndUsers   bool      `json:"endUsers,omitempty" doc:"The user that a request names shares the slots with the other users of the key's application, rather than being one with them"`
+	ExpiresAt  time.Time `json:"expiresAt,omitzero" doc:"When the key expires; absent for never"`
 }
 
 // Key is an API key: its settings, which are what PUT takes, and its state.

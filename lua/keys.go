@@ -43,6 +43,12 @@ func (k Keys) Answer(task berth.TaskRef, step int) string {
 	return k.name("cs", "answer", task.String(), strconv.Itoa(step))
 }
 
+// AttendedCalls is the sorted set of the calls for which a client waits, scored by when they are abandoned.
+func (k Keys) AttendedCalls() string { return k.name("cs", "calls") }
+
+// CallClient is the hash of the client of a call.
+func (k Keys) CallClient(call berth.TaskRef) string { return k.name("cs", "client", call.String()) }
+
 // prefix begins every key of this cell. The scripts of model slots get it and append the names in include/room.lua.
 func (k Keys) prefix() string { return k.name("") }
 

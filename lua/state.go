@@ -124,6 +124,10 @@ var states = []State{
 		[]string{"cs:answer:*"},
 	},
 	{
+		"clients that wait for calls", OwnerProcess, "the process that has the connection notes it every few seconds; a call without one is not cancelled",
+		[]string{"cs:calls", "cs:client:*"},
+	},
+	{
 		"marks of ended conferences, written checks", OwnerNone, "they only reject what is late",
 		[]string{"confex/*:ended", "lease:written"},
 	},

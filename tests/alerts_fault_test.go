@@ -119,6 +119,8 @@ var otherAlerts = map[string]string{
 	"BerthRowsPastDeadline":      "needs minutes",
 	"BerthUpstreamPaused":        "needs a model with several upstreams",
 	"BerthUpstreamBelowMax":      "needs a learned limit",
+	"BerthBudgetNearlyUsed":      "needs a budget",
+	"BerthBudgetUsed":            "needs a budget",
 }
 
 func (w *cluster) named(prefix string) (parts []*part) {

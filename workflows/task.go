@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -70,9 +71,11 @@ const (
 // StepInput is the argument of RunStep.
 type StepInput struct {
 	berth.TaskRequest
-	UserID string     `json:"userId"`
-	Index  int        `json:"index"`
-	Step   berth.Step `json:"step"`
+	UserID string `json:"userId"`
+	// Forwarded is that of the plan.
+	Forwarded *berth.Forwarded `json:"forwarded,omitempty"`
+	Index     int              `json:"index"`
+	Step      berth.Step       `json:"step"`
 	// Outputs maps finished steps to the assets they stored.
 	Outputs map[berth.StepName]string `json:"outputs,omitempty"`
 	// NextStatus is the task's status once this step is recorded; empty after the last one.
@@ -111,6 +114,8 @@ type EndInput struct {
 	ResultAssetID string           `json:"resultAssetId,omitempty"`
 	Code          berth.Code       `json:"code,omitempty"`
 	Message       string           `json:"message,omitempty"`
+	// Detail is of a forwarded request, see berth.Task.
+	Detail json.RawMessage `json:"detail,omitempty"`
 }
 
 // WithdrawInput is the argument of WithdrawTask.
@@ -256,7 +261,7 @@ func (t *task) steps(ctx workflow.Context) error {
 			return err
 		}
 		in := StepInput{
-			TaskRequest: t.in.TaskRequest, UserID: t.in.UserID, Index: i, Step: step, Outputs: t.outputs,
+			TaskRequest: t.in.TaskRequest, UserID: t.in.UserID, Forwarded: t.in.Forwarded, Index: i, Step: step, Outputs: t.outputs,
 			Timeout: t.in.StepTimeout, DeadlineAt: t.accepted.DeadlineAt,
 		}
 		if step.Timeout > 0 {
@@ -341,6 +346,11 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 		}
 	case errors.As(err, &app):
 		end.Code, end.Message = berth.Code(app.Type()), app.Message()
+		if t.in.Forwarded != nil && app.HasDetails() {
+			if err := app.Details(&end.Detail); err != nil {
+				workflow.GetLogger(ctx).Warn("detail of an error not read", "error", err)
+			}
+		}
 		if !app.NonRetryable() { // the next attempt would have begun after the deadline
 			end.Message += untilDeadline
 		}

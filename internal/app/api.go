@@ -104,6 +104,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	calls := gateway.New(gateway.Options{
 		Process: process, Ledger: b.ledger, Scripts: b.scripts, Slots: slots, Models: llm.NewClient(b.routing.Of, nil, logger), Catalog: b.routing.Of,
 		ModelLimits: limits, Breaker: breaker.New(b.scripts, logger), Logger: logger,
+		Starter: starter, Streams: hub, Positions: positions, Tasks: b.ledger, Grace: cfg.API.CallGrace,
 	})
 	e, err := api.New(api.Deps{
 		Starter: starter, Ledger: b.ledger, Hub: hub, Routing: b.routing, Templates: b.templates.Catalog,
@@ -147,6 +148,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	g.Go(func() error { return positions.Run(ctx) })
 	g.Go(func() error { return samples.Run(ctx) })
 	g.Go(func() error { return room.Run(ctx) })
+	g.Go(func() error { return calls.CancelAbandoned(ctx) })
 	g.Go(func() error { return fleet.AnnounceAPI(ctx, b.scripts) })
 	g.Go(func() error { probe.Watch(ctx, checks); return nil })
 	g.Go(func() error {

@@ -33,6 +33,12 @@ import (
 	"berth/workflows"
 )
 
+// The bounds of chunks of OpenAI's protocol that are published together.
+const (
+	chunkInterval = 30 * time.Millisecond
+	chunkBatch    = 64
+)
+
 // RunWorker polls task queues until ctx ends. Running steps then finish or are handed over within the drain time.
 func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *health.Probe) error {
 	logger = probe.Quiet(logger)
@@ -51,13 +57,17 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	calls := &starter.Starter{Client: b.temporal, Namespace: b.namespace, Converter: payload.NewDataConverter(keys)}
 	room := b.waitingRoom(cfg, calls, logger)
 	running := activities.NewRunning(b.scripts, logger)
+	published := stream.Options{
+		FlushInterval: cfg.Stream.FlushInterval(), FlushSize: cfg.Stream.FlushSize,
+		TTL: cfg.Stream.TTL(), TrimMaxLen: cfg.Stream.TrimMaxLen, Production: cfg.Production, Logger: logger,
+	}
+	chunks := published
+	chunks.FlushInterval, chunks.FlushSize, chunks.TrimMaxLen = chunkInterval, chunkBatch, 0
 	tasks := &activities.Tasks{
-		Ledger: b.ledger,
-		Streams: stream.NewPublisher(b.scripts, stream.Options{
-			FlushInterval: cfg.Stream.FlushInterval(), FlushSize: cfg.Stream.FlushSize,
-			TTL: cfg.Stream.TTL(), TrimMaxLen: cfg.Stream.TrimMaxLen, Production: cfg.Production, Logger: logger,
-		}),
-		Slots: slots, Models: llm.NewClient(b.routing.Of, nil, logger), Catalog: b.routing.Of, Templates: b.templates.Catalog, Running: running,
+		Ledger:  b.ledger,
+		Streams: stream.NewPublisher(b.scripts, published),
+		Chunks:  stream.NewPublisher(b.scripts, chunks),
+		Slots:   slots, Models: llm.NewClient(b.routing.Of, nil, logger), Catalog: b.routing.Of, Templates: b.templates.Catalog, Running: running,
 		Scripts: b.scripts, Waiting: room, Breaker: breaker.New(b.scripts, logger),
 		Options: activities.TaskOptions{
 			CallTimeout: cfg.Worker.CallTimeout(), MaxAnswers: cfg.Worker.StepAnswers, Drain: cfg.Worker.Drain, Debug: cfg.Model.Debug && !cfg.Production,

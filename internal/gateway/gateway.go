@@ -1,5 +1,6 @@
-// Package gateway makes calls of OpenAI's protocol in the process that has the client's connection: a call takes its slot in the same waiting room
-// as every other one, is forwarded, and is settled in the ledger. It ends with the connection; no workflow runs.
+// Package gateway makes calls of OpenAI's protocol. A direct call is made in the process that has the client's connection: it takes its slot in the
+// same waiting room as every other one, is forwarded, and is settled in the ledger. It ends with the connection; no workflow runs. A durable call is a
+// task: this process starts it and follows its stream.
 package gateway
 
 import (
@@ -19,6 +20,7 @@ import (
 	"berth/internal/llm"
 	"berth/internal/metrics"
 	"berth/internal/pause"
+	"berth/internal/waiting"
 	"berth/lua"
 )
 
@@ -65,6 +67,13 @@ type Options struct {
 	ModelLimits func(model string) lua.ModelLimits
 	Breaker     *breaker.Breaker
 	Logger      *slog.Logger
+
+	// Of durable calls. Grace is how long a call goes on without a client.
+	Starter   Starter
+	Streams   Hub
+	Positions *waiting.Board
+	Tasks     *ledger.Ledger
+	Grace     time.Duration
 }
 
 // Gateway makes the calls of a process. It is safe for concurrent use.
@@ -206,33 +215,50 @@ func (m *making) rounds() (most int) {
 
 // admit reserves what the call may cost, and its admissions. A refused call uses nothing of any limit.
 func (m *making) admit(ctx context.Context) (leave func(), err error) {
-	sub := lua.Submission{
-		Task: m.ref(), ServiceID: m.ServiceID, Group: m.Group, Queue: m.Queue, Limits: m.Limits,
-		Tokens: int64(m.LLM.Raw.Cost() * 1000),
-	}
-	reply, err := m.Scripts.AdmitTask(ctx, sub)
-	switch {
-	case err != nil:
-		return nil, berth.Errorf(berth.CodeUnavailable, "Redis is unavailable; retry later").With(err)
-	case reply.Code == lua.TaskQueueFull:
-		if wait, err := m.Scripts.PlanRetry(ctx, m.Queue, m.UserID); err == nil {
-			reply.Retry = wait
-		}
-		fallthrough
-	case reply.Code != lua.TaskAdmitted:
-		metrics.Refusals.Add(ctx, 1, metrics.With(metrics.Code.String(string(codeOf(reply.Code))), metrics.Queue.String(string(m.Queue))))
-		return nil, &Refusal{AdmitReply: reply, Limits: m.Limits, Queue: m.Queue, Group: m.Group}
+	sub := m.submission()
+	reply, err := m.admitted(ctx, m.Call, sub)
+	if err != nil {
+		return nil, err
 	}
 	if err := m.reserve(ctx); err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		if failed := m.Scripts.WithdrawSubmission(ctx, sub); failed != nil {
-			m.Logger.WarnContext(ctx, "admission of a refused call not withdrawn", "call", m.ID, "error", failed)
-		}
+		m.withdraw(ctx, sub)
 		return nil, err
 	}
 	m.client.Admitted(reply)
 	return m.keep(ctx), nil
+}
+
+// submission returns the call as it is admitted.
+func (c Call) submission() lua.Submission {
+	return lua.Submission{
+		Task: c.ref(), ServiceID: c.ServiceID, Group: c.Group, Queue: c.Queue, Limits: c.Limits, Tokens: int64(c.LLM.Raw.Cost() * 1000),
+	}
+}
+
+// admitted admits a call. Its error is a *Refusal if a limit is reached.
+func (g *Gateway) admitted(ctx context.Context, c Call, sub lua.Submission) (lua.AdmitReply, error) {
+	reply, err := g.Scripts.AdmitTask(ctx, sub)
+	switch {
+	case err != nil:
+		return reply, redisUnavailable(err)
+	case reply.Code == lua.TaskAdmitted:
+		return reply, nil
+	case reply.Code == lua.TaskQueueFull:
+		if wait, err := g.Scripts.PlanRetry(ctx, c.Queue, c.UserID); err == nil {
+			reply.Retry = wait
+		}
+	}
+	metrics.Refusals.Add(ctx, 1, metrics.With(metrics.Code.String(string(codeOf(reply.Code))), metrics.Queue.String(string(c.Queue))))
+	return reply, &Refusal{AdmitReply: reply, Limits: c.Limits, Queue: c.Queue, Group: c.Group}
+}
+
+// withdraw undoes the admission of a call that is refused.
+func (g *Gateway) withdraw(ctx context.Context, sub lua.Submission) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if err := g.Scripts.WithdrawSubmission(ctx, sub); err != nil {
+		g.Logger.WarnContext(ctx, "admission of a refused call not withdrawn", "call", sub.Task.TaskID, "error", err)
+	}
 }
 
 // codeOf returns the code of a refusal of admit_task.

@@ -168,6 +168,9 @@ func refund(ctx context.Context, tx *sql.Tx, t berth.Task, amount berth.Credits)
 	if amount == 0 {
 		return nil
 	}
+	if t.Forwarded != nil {
+		return returnToBudgets(ctx, tx, t.Budgets, amount)
+	}
 	var acceptance int64
 	if err := tx.QueryRowContext(ctx, `SELECT max(acceptance) FROM credit_entries WHERE user_id = $1 AND task_id = $2 AND kind = $3`,
 		t.UserID, t.ID, EntryCharge).Scan(&acceptance); err != nil {

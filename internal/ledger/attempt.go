@@ -21,6 +21,8 @@ type Attempt struct {
 	First bool
 	// Called: an earlier attempt of this step has called a provider, so readers may have a part of its answer.
 	Called bool
+	// Begun: an earlier attempt has passed on something of the answer to a forwarded request.
+	Begun bool
 	// Bought is the number of answers that earlier attempts of this step have bought, with the calls that were interrupted.
 	Bought int
 	// Final: the task has ended, nothing is left to do.
@@ -64,6 +66,7 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 			return nil
 		}
 		a.Fence, a.First, a.Called = t.Fence+1, step > r.begun, step <= r.called
+		a.Begun = t.Forwarded != nil && t.Status == berth.TaskStreaming
 		if _, err := tx.ExecContext(ctx, `UPDATE tasks SET fence = $2, status = $3, step_index = $4, begun_step = $5,
 			updated_at = $6 WHERE id = $1 AND user_id = $7`, task.TaskID, a.Fence, furthest(t, status),
 			max(step, t.StepIndex), max(step, r.begun), time.Now().UnixMilli(), task.UserID); err != nil {

@@ -59,15 +59,8 @@ func (c DirectCall) usage(attempt int, outcome ModelCall) ModelCall {
 type reservation struct {
 	DirectCall
 
-	Budgets []budgetCounter
-	// Acceptance is of the entries of the account.
+	Budgets    []berth.BudgetUse
 	Acceptance int64
-}
-
-// budgetCounter names a budget and the period of it.
-type budgetCounter struct {
-	Kind        berth.BudgetKind
-	ID, Counter string
 }
 
 const setCallBody = `UPDATE calls SET body = $2 WHERE id = $1`
@@ -93,43 +86,59 @@ func (l *Ledger) ReserveCall(ctx context.Context, c DirectCall) error {
 		if _, err := tx.ExecContext(ctx, reserveUsage, usageColumns.values(&u)...); err != nil {
 			return err
 		}
-		r := reservation{DirectCall: c}
-		if c.Reserved > 0 {
-			if r.Budgets, err = l.takeFromBudgets(ctx, tx, c); err != nil {
-				return err
-			}
+		p := payer{Ref: c.Ref(), KeyID: c.KeyID, TeamID: c.TeamID, Account: c.Account}
+		if err := l.take(ctx, tx, &p, c.Reserved); err != nil {
+			return err
 		}
-		if c.Account && c.Reserved > 0 {
-			var ok bool
-			if r.Acceptance, ok, err = l.charge(ctx, tx, c.Ref(), c.Reserved); err != nil {
-				return err
-			} else if !ok {
-				return berth.Errorf(berth.CodeBudgetExceeded, "your account has less than the %s credits that the call may cost", c.Reserved)
-			}
-		}
-		_, err = tx.ExecContext(ctx, setCallBody, c.ID, storedJSON{r})
+		_, err = tx.ExecContext(ctx, setCallBody, c.ID, storedJSON{reservation{c, p.Budgets, p.Acceptance}})
 		return err
 	})
 }
 
-// takeFromBudgets raises the use of the budgets of a call's key and team. They are locked in one order by all calls.
-func (l *Ledger) takeFromBudgets(ctx context.Context, tx *sql.Tx, c DirectCall) (taken []budgetCounter, err error) {
+// payer is from what the price of a call is taken.
+type payer struct {
+	Ref           berth.TaskRef // of the entries of the account
+	KeyID, TeamID string        // whose budgets pay
+	Account       bool          // that of the user pays, too
+	// Budgets and Acceptance are what the price was taken from, see berth.Task and Entry.
+	Budgets    []berth.BudgetUse
+	Acceptance int64
+}
+
+// take takes an amount from the budgets of the payer's key and team, where these have one, and from the account. CodeBudgetExceeded when one of them has less:
+// then the transaction must not be committed.
+func (l *Ledger) take(ctx context.Context, tx *sql.Tx, p *payer, amount berth.Credits) (err error) {
+	if amount == 0 {
+		return nil
+	}
+	if p.Budgets, err = l.takeFromBudgets(ctx, tx, *p, amount); err != nil || !p.Account {
+		return err
+	}
+	var ok bool
+	if p.Acceptance, ok, err = l.charge(ctx, tx, p.Ref, amount); err == nil && !ok {
+		err = berth.Errorf(berth.CodeBudgetExceeded, "your account has less than the %s credits that the call may cost", amount)
+	}
+	return err
+}
+
+// takeFromBudgets raises the use of budgets. They are locked in one order by all calls.
+func (l *Ledger) takeFromBudgets(ctx context.Context, tx *sql.Tx, p payer, amount berth.Credits) (taken []berth.BudgetUse, err error) {
 	rows, err := tx.QueryContext(ctx, l.selectBudgets()+`kind = '`+string(berth.BudgetKey)+`' AND id = $1 OR kind = '`+string(berth.BudgetTeam)+`' AND id = $2
-		ORDER BY kind`+l.dialect.forUpdate, c.KeyID, c.TeamID)
+		ORDER BY kind`+l.dialect.forUpdate, p.KeyID, p.TeamID)
 	found, err := collect("lock budgets", rows, err, budgetFields)
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range found {
 		b.begin()
-		if b.Used+c.Reserved > b.Credits {
-			return nil, exceeded(b, c.Reserved)
+		if b.Used+amount > b.Credits {
+			return nil, exceeded(b, amount)
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE budgets SET began_at = $3, used = $4, counter = $5 WHERE kind = $1 AND id = $2`,
-			b.Kind, b.ID, millis(b.began), b.Used+c.Reserved, b.counter); err != nil {
+			b.Kind, b.ID, millis(b.began), b.Used+amount, b.counter); err != nil {
 			return nil, err
 		}
-		taken = append(taken, budgetCounter{b.Kind, b.ID, b.counter})
+		taken = append(taken, berth.BudgetUse{Kind: b.Kind, ID: b.ID, Counter: b.counter})
 	}
 	return taken, nil
 }
@@ -191,23 +200,28 @@ func takeCall(ctx context.Context, tx *sql.Tx, condition string, args ...any) (r
 	return r, err == nil, err
 }
 
-// giveBack returns a part of what was reserved. A budget whose period has ended, or that was replaced, gets nothing.
+// giveBack returns a part of what was reserved.
 func (r reservation) giveBack(ctx context.Context, tx *sql.Tx, rest berth.Credits) error {
-	if rest == 0 {
-		return nil
-	}
-	for _, b := range r.Budgets {
-		if _, err := tx.ExecContext(ctx, `UPDATE budgets SET used = used - $4 WHERE kind = $1 AND id = $2 AND counter = $3`,
-			b.Kind, b.ID, b.Counter, rest); err != nil {
-			return err
-		}
-	}
-	if !r.Account {
-		return nil
+	if err := returnToBudgets(ctx, tx, r.Budgets, rest); err != nil || rest == 0 || !r.Account {
+		return err
 	}
 	ref := r.Ref()
 	if _, err := addEntry(ctx, tx, Entry{UserID: ref.UserID, Kind: EntryRefund, Amount: rest, TaskID: ref.TaskID}, r.Acceptance, ""); err != nil {
 		return fmt.Errorf("refund: %w", err)
+	}
+	return nil
+}
+
+// returnToBudgets returns a part of what was taken from budgets. One whose period has ended, or that was replaced, gets nothing.
+func returnToBudgets(ctx context.Context, tx *sql.Tx, budgets []berth.BudgetUse, rest berth.Credits) error {
+	if rest == 0 {
+		return nil
+	}
+	for _, b := range budgets {
+		if _, err := tx.ExecContext(ctx, `UPDATE budgets SET used = used - $4 WHERE kind = $1 AND id = $2 AND counter = $3`,
+			b.Kind, b.ID, b.Counter, rest); err != nil {
+			return err
+		}
 	}
 	return nil
 }

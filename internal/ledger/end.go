@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"time"
 
 	"berth"
@@ -15,15 +16,16 @@ type End struct {
 	ResultAssetID string
 	Code          berth.Code
 	Message       string
+	Detail        json.RawMessage // see berth.Task
 	// KeepStreamed keeps the charge of a task that is cancelled after its answer has begun; a metered one is charged for what was used then.
-	// Other charges of tasks that did not complete are refunded.
+	// A forwarded request is charged for what was passed on, however it ends. Other charges of tasks that did not complete are refunded.
 	KeepStreamed bool
 	// Unchanged, if set, is UpdatedAt of the row at which the task may be ended. ErrStale when the row has changed since.
 	Unchanged time.Time
 }
 
 var setEnd = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
-	error_message = $5, updated_at = $6, ended_at = $6 WHERE id = $1 AND user_id = $7 AND ended_at = 0 RETURNING ` + taskColumns.names("")
+	error_message = $5, error_detail = $8, updated_at = $6, ended_at = $6 WHERE id = $1 AND user_id = $7 AND ended_at = 0 RETURNING ` + taskColumns.names("")
 
 // FinishTask ends a task by one compare-and-set: the first of all calls decides, and later calls change nothing. All return
 // the row. won is true for the deciding call only, and false when that call is repeated because its reply was lost:
@@ -54,7 +56,7 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 // endTask ends an open task, which is locked and had the state before, and returns its row.
 func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, err error) {
 	rows, err := tx.QueryContext(ctx, setEnd, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
-		time.Now().UnixMilli(), e.UserID)
+		time.Now().UnixMilli(), e.UserID, storedJSON{e.Detail})
 	ended, err := collect("end task", rows, err, taskColumns.fields)
 	if err != nil {
 		return t, err
@@ -64,8 +66,8 @@ func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth
 	if err != nil {
 		return t, err
 	}
-	kept := t.Status == berth.TaskCompleted ||
-		(e.KeepStreamed || t.Metered) && t.Status == berth.TaskCancelled && before.Status == berth.TaskStreaming
+	begun := before.Status == berth.TaskStreaming
+	kept := t.Status == berth.TaskCompleted || begun && (t.Forwarded != nil || (e.KeepStreamed || t.Metered) && t.Status == berth.TaskCancelled)
 	refunded, err := settleEnd(ctx, tx, &t, kept)
 	if err != nil {
 		return t, err

@@ -43,3 +43,11 @@ func keepKey(ctx context.Context, tx *sql.Tx, t berth.Task) error {
 		t.UserID, t.Key, t.Number, t.ID, t.RequestHash, millis(t.CreatedAt))
 	return err
 }
+
+const selectForwarded = `SELECT user_id, id FROM tasks WHERE user_id = $1 AND request_hash = $2 AND forwarded <> 'null' AND erased_at = 0
+	AND (ended_at = 0 OR status = 'COMPLETED' AND ended_at > $3) ORDER BY created_at DESC, id DESC LIMIT 100`
+
+// ForwardedTasks returns the newest tasks of a user that forward a request, and have not ended or have completed since a time. At most 100.
+func (l *Ledger) ForwardedTasks(ctx context.Context, userID, requestHash string, since time.Time) ([]berth.TaskRef, error) {
+	return list(ctx, l, "find forwarded tasks", refFields, selectForwarded, userID, requestHash, since.UnixMilli())
+}

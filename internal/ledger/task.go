@@ -29,6 +29,8 @@ var taskColumns = columns[berth.Task]{
 	{"price", func(t *berth.Task) any { return &t.Price }},
 	{"metered", func(t *berth.Task) any { return &t.Metered }},
 	{"unsettled", func(t *berth.Task) any { return &t.Unsettled }},
+	{"budgets", func(t *berth.Task) any { return storedJSON{&t.Budgets} }},
+	{"forwarded", func(t *berth.Task) any { return storedJSON{&t.Forwarded} }},
 	{"title", func(t *berth.Task) any { return &t.Title }},
 	{"title_asset", func(t *berth.Task) any { return &t.TitleAsset }},
 	{"request_hash", func(t *berth.Task) any { return &t.RequestHash }},
@@ -36,6 +38,7 @@ var taskColumns = columns[berth.Task]{
 	{"result_asset_id", func(t *berth.Task) any { return storedReference{&t.ResultAssetID} }},
 	{"error_code", func(t *berth.Task) any { return &t.ErrorCode }},
 	{"error_message", func(t *berth.Task) any { return &t.ErrorMessage }},
+	{"error_detail", func(t *berth.Task) any { return storedJSON{&t.ErrorDetail} }},
 	{"input_tokens", func(t *berth.Task) any { return &t.Usage.InputTokens }},
 	{"output_tokens", func(t *berth.Task) any { return &t.Usage.OutputTokens }},
 	{"finish_reason", func(t *berth.Task) any { return &t.FinishReason }},
@@ -97,10 +100,19 @@ func (l *Ledger) createTask(ctx context.Context, t berth.Task, fence int64) (tas
 	return task, created && err == nil, err
 }
 
-// chargeNew charges for a new row. Without enough credits it changes the row to the free tier.
+// chargeNew charges for a new row. Without enough credits it changes the row to the free tier, which a forwarded request has not.
 func (l *Ledger) chargeNew(ctx context.Context, tx *sql.Tx, plan, row berth.Task) (berth.Task, error) {
 	if plan.Price == 0 {
 		return row, nil
+	}
+	if f := plan.Forwarded; f != nil {
+		p := payer{Ref: row.Ref(), KeyID: f.KeyID, TeamID: row.Team}
+		if err := l.take(ctx, tx, &p, row.Price); err != nil {
+			return row, err
+		}
+		row.Budgets = p.Budgets
+		_, err := tx.ExecContext(ctx, `UPDATE tasks SET budgets = $3 WHERE user_id = $1 AND id = $2`, row.UserID, row.ID, storedJSON{&row.Budgets})
+		return row, err
 	}
 	if _, paid, err := l.charge(ctx, tx, row.Ref(), row.Price); paid || err != nil {
 		return row, err
@@ -121,7 +133,7 @@ func prepareNew(t *berth.Task) error {
 		return berth.Invalid("userId", "must not be empty")
 	case len(t.Steps) == 0:
 		return berth.Invalid("template", "has no steps")
-	case t.Price < 0 || t.Price > 0 && len(t.FreeSteps) == 0:
+	case t.Price < 0 || t.Price > 0 && len(t.FreeSteps) == 0 && t.Forwarded == nil:
 		return berth.Invalid("price", "must not be negative, and needs the steps of the free tier")
 	case t.Status.Final():
 		return berth.Invalid("status", "a new task cannot have ended")
@@ -134,7 +146,7 @@ func prepareNew(t *berth.Task) error {
 	t.UpdatedAt, t.EndedAt, t.ContentErasedAt = now, time.Time{}, time.Time{}
 	t.StepIndex, t.Fence, t.Usage = 0, 0, berth.Usage{}
 	t.Unsettled = t.Metered && t.Price > 0
-	t.ResultAssetID, t.ErrorCode, t.ErrorMessage = "", "", ""
+	t.ResultAssetID, t.ErrorCode, t.ErrorMessage, t.ErrorDetail, t.Budgets = "", "", "", nil, nil
 	t.Key, t.Number = plain(t.Key), max(t.Number, 0)
 	t.FinishReason, t.Simulated, t.PromptTruncated = "", false, false
 	t.ServiceID, t.TraceID, t.RequestID = plain(t.ServiceID), plain(t.TraceID), plain(t.RequestID)

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -285,4 +286,29 @@ func rawTokens(value []byte) (n float64) {
 // estimate returns the usage of an answer whose provider reports none.
 func (a *rawAnswer) estimate() berth.Usage {
 	return berth.Usage{InputTokens: a.req.InputTokens, OutputTokens: int64(math.Ceil(a.tokens))}
+}
+
+// Estimate returns the usage of a stream of which only these chunks are known, each on a line; none without any.
+func (r *Raw) Estimate(chunks []byte) (u berth.Usage) {
+	tokens := 0.0
+	for line := range bytes.Lines(chunks) {
+		if !json.Valid(line) {
+			continue
+		}
+		u.InputTokens = r.InputTokens
+		choices := rawjson.Read(rawField(line, "choices"))
+		for choice, ok := choices.Item(); ok; choice, ok = choices.Item() {
+			delta := rawjson.Read(rawField(choice, "delta"))
+			for key, value, ok := delta.Field(); ok; key, value, ok = delta.Field() {
+				switch {
+				case rawjson.Key(key) == "tool_calls":
+					tokens += callTokens(value)
+				case rawjson.Key(key) != "role" && rawjson.IsString(value):
+					tokens += rawTokens(value)
+				}
+			}
+		}
+	}
+	u.OutputTokens = int64(math.Ceil(tokens))
+	return u
 }

@@ -89,6 +89,8 @@ CREATE TABLE tasks (
     price            BIGINT NOT NULL, -- thousandths of a credit; of a metered task what is reserved until it is settled
     metered          BOOLEAN NOT NULL,
     unsettled        BOOLEAN NOT NULL, -- the price is reserved
+    budgets          TEXT NOT NULL, -- from which the price was taken, of a call with an API key
+    forwarded        TEXT NOT NULL, -- of a call of OpenAI's protocol, else null
     status           TEXT NOT NULL,
     steps            TEXT NOT NULL,
     step_index       INTEGER NOT NULL,
@@ -103,6 +105,7 @@ CREATE TABLE tasks (
     result_asset_id  TEXT REFERENCES assets (id),
     error_code       TEXT NOT NULL,
     error_message    TEXT NOT NULL,
+    error_detail     TEXT NOT NULL, -- what a client of OpenAI's protocol reads, else null
     input_tokens     BIGINT NOT NULL,
     output_tokens    BIGINT NOT NULL,
     finish_reason    TEXT NOT NULL,
@@ -123,6 +126,7 @@ CREATE INDEX tasks_by_id ON tasks (id);
 CREATE INDEX tasks_by_time ON tasks (created_at, id, user_id, status, template, service_id, team_id, ended_at);
 CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id, status, template, service_id, team_id, ended_at, title_key);
 CREATE INDEX tasks_by_result ON tasks (result_asset_id);
+CREATE INDEX tasks_forwarded ON tasks (user_id, request_hash, created_at) WHERE forwarded <> 'null';
 CREATE INDEX tasks_open ON tasks (user_id, id) WHERE ended_at = 0;
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;
 CREATE INDEX tasks_completed ON tasks (user_id, template, ended_at) WHERE status = 'COMPLETED';

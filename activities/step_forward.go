@@ -1,0 +1,189 @@
+package activities
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"berth"
+	"berth/internal/failover"
+	"berth/internal/ledger"
+	"berth/internal/llm"
+	"berth/internal/openai"
+	"berth/internal/template"
+)
+
+// forwarding has a template of one step without a prompt: that of a forwarded request.
+var forwarding = &template.Template{
+	Name: berth.TemplateChat, Steps: []template.Step{{ID: string(berth.StepChat), Mode: berth.ModeStream}},
+}
+
+const (
+	// maxForwards is how many attempts at a forwarded request call the upstreams of its model. Its client waits.
+	maxForwards = 3
+	// readEvents is how many events of a stream are read at once.
+	readEvents = 500
+)
+
+// request returns the call of a forwarded request, and the upstreams of its model that do not accept it.
+func (s *step) request(ctx context.Context) (call llm.Call, excluded []string, err error) {
+	asset, err := s.Ledger.GetAsset(ctx, s.in.UserID, s.in.Variables[berth.VariableRequest])
+	if err != nil {
+		return call, nil, fmt.Errorf("request: %w", err)
+	}
+	r, err := openai.ParseChat(asset.Content)
+	if err != nil { // it was checked by another version of berth
+		return call, nil, err
+	}
+	models := s.Catalog(s.in.Step.Model)
+	if model, ok := models.Model(s.in.Step.Model); ok {
+		if excluded, err = r.Check(model); err != nil {
+			return call, nil, err
+		}
+	}
+	f := s.in.Forwarded
+	call = r.Call(s.in.Step.Model, llm.Shown{ID: s.in.ID, Created: f.Created, ServiceTier: f.ServiceTier})
+	call.Labels = s.labels()
+	return call, excluded, nil
+}
+
+// prepare returns the call of the step, ready to be made.
+func (s *step) prepare(ctx context.Context) (call llm.Call, err error) {
+	var excluded []string
+	if s.in.Forwarded != nil {
+		call, excluded, err = s.request(ctx)
+	} else {
+		var messages []llm.Message
+		messages, err = s.prompt(ctx)
+		call = s.newCall(messages)
+	}
+	if err != nil {
+		return call, err
+	}
+	if call, err = s.Models.Prepare(call); err != nil {
+		return call, err
+	}
+	s.tried = failover.Call{Model: call.Model, Excluded: append(s.Catalog(s.in.Step.Model).Unkeyed(call.Model), excluded...)}
+	return call, s.checkContext()
+}
+
+// forward makes the call of a forwarded request. It publishes the chunks of a stream as tokens of one line each. Before the first, the task gets the
+// status STREAMING: from then on no attempt makes the call again.
+func (s *step) forward(ctx context.Context, call llm.Call) (berth.Asset, error) {
+	var all bytes.Buffer
+	start := time.Now()
+	res, err := s.Models.Forward(ctx, call, func(object []byte) error {
+		if err := s.awaitStart(); err != nil {
+			return err
+		}
+		first := all.Len() == 0
+		if first {
+			s.Breaker.Begun(ctx, s.reported(time.Since(start)))
+		}
+		all.Write(object)
+		if !call.Raw.Stream {
+			return nil
+		}
+		if first {
+			if err := s.claim(ctx, ledger.CallStart{Call: s.calls, Provider: s.provider, Upstream: s.upstream, Status: berth.TaskStreaming}); err != nil {
+				return err
+			}
+			s.shown = true
+		}
+		all.WriteByte('\n')
+		return s.writer.Token(string(object) + "\n")
+	})
+	s.made(ctx, res, err, start)
+	if failed, ok := errors.AsType[*llm.CallError](err); ok && s.shown {
+		last := *failed
+		last.Retryable, err = false, &last
+	}
+	if err != nil {
+		return berth.Asset{}, err
+	}
+	mediaType := berth.JSONMediaType
+	if call.Raw.Stream {
+		mediaType = berth.ChunksMediaType
+	}
+	return s.result(mediaType, all.Bytes()), nil
+}
+
+// interrupted ends a forwarded request of which an earlier attempt has passed on a part: its worker was lost. What had arrived is charged.
+func (s *step) interrupted(ctx context.Context) error {
+	calls, err := s.Ledger.ModelCalls(ctx, s.in.Ref())
+	if err != nil {
+		return err
+	}
+	for i := len(calls) - 1; i >= 0; i-- {
+		if calls[i].Fence == s.attempt.Fence || calls[i].Provider == "" || calls[i].Code != berth.CodeInterrupted {
+			continue
+		}
+		arrived, err := s.arrived(ctx)
+		if err != nil {
+			return err
+		}
+		call, _, err := s.request(ctx)
+		if err != nil {
+			return err
+		}
+		s.provider, s.upstream = calls[i].Provider, calls[i].Upstream
+		s.last = llm.Result{Provider: s.provider, Upstream: s.upstream, Usage: call.Raw.Estimate(arrived)}
+		last := calls[i]
+		last.Usage, last.CostMicros, last.Credits, last.Code = s.last.Usage, s.cost(), s.credits(), berth.CodeInterrupted
+		if err := s.Ledger.FailedCall(ctx, last); err != nil {
+			return err
+		}
+		break
+	}
+	return berth.Errorf(berth.CodeInterrupted, "the answer was interrupted: the worker that received it stopped")
+}
+
+// arrived returns what was published of the answer, as far as Redis has it.
+func (s *step) arrived(ctx context.Context) ([]byte, error) {
+	var out bytes.Buffer
+	ch := channel(s.in.UserID, s.in.ServiceID, s.in.ID)
+	for after := ""; ; {
+		_, events, err := s.Scripts.ReadStream(ctx, ch, after, readEvents)
+		if err != nil {
+			return nil, berth.Errorf(berth.CodeUnavailable, "Redis unavailable; retry").With(err)
+		}
+		for _, e := range events {
+			var ev berth.Event
+			if err := json.Unmarshal([]byte(e.Data), &ev); err != nil {
+				continue // of another version
+			}
+			switch ev.Type {
+			case berth.EventReset:
+				out.Reset()
+			case berth.EventToken, berth.EventTokenBatch:
+				out.WriteString(ev.Text)
+			}
+			after = e.ID
+		}
+		if len(events) < readEvents {
+			return out.Bytes(), nil
+		}
+	}
+}
+
+// fault returns the failure of the step. The final one of a forwarded request has what its client reads.
+func (s *step) fault(ctx context.Context, failed error) error {
+	err := stepFault(ctx, failed, s.bought, s.Options.MaxAnswers)
+	app, ok := errors.AsType[*temporal.ApplicationError](err)
+	if s.in.Forwarded == nil || !ok {
+		return err
+	}
+	_, ofCall := errors.AsType[*llm.CallError](failed)
+	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards) {
+		return err
+	}
+	return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{
+		NonRetryable: true, Cause: app.Unwrap(), Details: []any{openai.ErrorOf(failed)},
+	})
+}

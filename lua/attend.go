@@ -1,0 +1,66 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"berth"
+)
+
+// ClientEvent is what the client of a call does, see attend_call.
+type ClientEvent string
+
+// The events.
+const (
+	ClientJoins   ClientEvent = "joins"
+	ClientFollows ClientEvent = "follows"
+	ClientWaits   ClientEvent = "waits"
+	ClientLeaves  ClientEvent = "leaves"
+	ClientEnds    ClientEvent = "ends"
+)
+
+// Codes of attend_call.
+const (
+	callAttended = "ATTENDED"
+	callTaken    = "TAKEN"
+)
+
+// CallClient is the client of a call, of which there is one for each request.
+type CallClient struct {
+	Call     berth.TaskRef
+	ID       string
+	Attempts int // that it has made before this one
+	// Grace is after which time without a client the call is abandoned, and Keep how long the client is remembered.
+	Grace, Keep time.Duration
+}
+
+// AttendCall notes what the client of a call does. It reports whether the call is that of the client, which it is not for one that follows another
+// that is still connected, or that has made as many attempts.
+func (s *Scripts) AttendCall(ctx context.Context, c CallClient, event ClientEvent) (bool, error) {
+	r := s.call(ctx, "attend_call", []string{s.keys.AttendedCalls(), s.keys.CallClient(c.Call)}, c.Call.String(), c.ID, string(event), c.Attempts,
+		c.Grace.Milliseconds(), c.Keep.Milliseconds())
+	code := r.code(callAttended, callTaken)
+	return code == callAttended, r.done()
+}
+
+// TakeAbandonedCalls forgets the calls that were cancelled, and returns calls for which no client waits, at most limit. For the time reserved no other
+// caller gets the same ones.
+func (s *Scripts) TakeAbandonedCalls(ctx context.Context, limit int, reserved time.Duration, cancelled ...berth.TaskRef) (calls []berth.TaskRef, err error) {
+	args := []any{limit, reserved.Milliseconds()}
+	for _, c := range cancelled {
+		args = append(args, c.String())
+	}
+	r := s.call(ctx, "take_outbox", []string{s.keys.AttendedCalls()}, args...)
+	r.code(OutboxTaken)
+	r.list(func() {
+		name := r.text()
+		ref, ok := berth.ParseTaskRef(name)
+		if !ok && r.err == nil {
+			r.err = fmt.Errorf("call %q is no task", name)
+		}
+		calls = append(calls, ref)
+	})
+	r.number()
+	return calls, r.done()
+}
