@@ -22,8 +22,9 @@ const (
 
 // Codes of attend_call.
 const (
-	callAttended = "ATTENDED"
-	callTaken    = "TAKEN"
+	CallAttended  = "ATTENDED"
+	CallConnected = "CONNECTED" // the call that the client follows has a client that is connected
+	CallTaken     = "TAKEN"     // likewise, and it has made as many attempts
 )
 
 // CallClient is the client of a call, of which there is one for each request.
@@ -35,13 +36,12 @@ type CallClient struct {
 	Grace, Keep time.Duration
 }
 
-// AttendCall notes what the client of a call does. It reports whether the call is that of the client, which it is not for one that follows another
-// that is still connected, or that has made as many attempts.
-func (s *Scripts) AttendCall(ctx context.Context, c CallClient, event ClientEvent) (bool, error) {
+// AttendCall notes what the client of a call does, and returns a code.
+func (s *Scripts) AttendCall(ctx context.Context, c CallClient, event ClientEvent) (code string, err error) {
 	r := s.call(ctx, "attend_call", []string{s.keys.AttendedCalls(), s.keys.CallClient(c.Call)}, c.Call.String(), c.ID, string(event), c.Attempts,
 		c.Grace.Milliseconds(), c.Keep.Milliseconds())
-	code := r.code(callAttended, callTaken)
-	return code == callAttended, r.done()
+	code = r.code(CallAttended, CallConnected, CallTaken)
+	return code, r.done()
 }
 
 // TakeAbandonedCalls forgets the calls that were cancelled, and returns calls for which no client waits, at most limit. For the time reserved no other

@@ -15,8 +15,9 @@
 -- ARGV[6] time in ms for which the client is remembered
 --
 -- Returns {code}:
---   ATTENDED  noted
---   TAKEN     follows: the call has another client
+--   ATTENDED   noted
+--   CONNECTED  follows: the client of the call is connected
+--   TAKEN      follows: another client has followed it
 
 -- include clock
 
@@ -31,8 +32,8 @@ local until_ms = tonumber(redis.call('ZSCORE', KEYS[1], call) or 0)
 local held = redis.call('HMGET', KEYS[2], 'client', 'attempts')
 local own = held[1] == client
 if event == 'follows' and held[1] and not own then
-  local connected = until_ms > now and redis.call('HEXISTS', KEYS[2], 'left') == 0
-  if connected or tonumber(held[2] or 0) >= attempts then return { 'TAKEN' } end
+  if tonumber(held[2] or 0) >= attempts then return { 'TAKEN' } end
+  if until_ms > now and redis.call('HEXISTS', KEYS[2], 'left') == 0 then return { 'CONNECTED' } end
 end
 if event == 'joins' or event == 'follows' then
   redis.call('HSET', KEYS[2], 'client', client, 'attempts', whole(attempts))

@@ -28,31 +28,42 @@ type keyHolder struct {
 }
 
 // newKeyHolder returns the holder of a key of its own team.
-func (s *stack) newKeyHolder(t *testing.T, team string) *keyHolder {
+func (s *stack) newKeyHolder(t *testing.T, team, durability string) *keyHolder {
 	t.Helper()
 	_, err := s.operator().PutTeam(t.Context(), client.Team{TeamID: team})
 	require.NoError(t, err)
-	key, err := s.operator().CreateKey(t.Context(), client.Key{TeamID: team})
+	key, err := s.operator().CreateKey(t.Context(), client.Key{TeamID: team, KeySpec: client.KeySpec{Durability: durability}})
 	require.NoError(t, err)
 	c := &keyHolder{s: s, secret: key.Secret}
 	t.Cleanup(c.readers.Wait)
 	return c
 }
 
-// chat begins a call at an address, and returns the response.
-func (c *keyHolder) chat(ctx context.Context, addr string, stream bool) (*http.Response, error) {
-	body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"Hello"}],"stream":%t}`, stream)
+func chatBody(model string, stream bool) string {
+	return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Hello"}],"stream":%t}`, model, stream)
+}
+
+// send begins a call at an address, and returns the response. header has names and values.
+func (c *keyHolder) send(ctx context.Context, addr, body string, header ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/openai/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+c.secret)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	return http.DefaultClient.Do(req)
 }
 
 // whole makes a call and returns its answer.
 func (c *keyHolder) whole(ctx context.Context, addr string, stream bool) (status int, text string, err error) {
-	res, err := c.chat(ctx, addr, stream)
+	return c.sent(ctx, addr, chatBody("m", stream))
+}
+
+// sent sends a request and returns the answer.
+func (c *keyHolder) sent(ctx context.Context, addr, body string, header ...string) (status int, text string, err error) {
+	res, err := c.send(ctx, addr, body, header...)
 	if err != nil {
 		return 0, "", err
 	}
@@ -64,7 +75,7 @@ func (c *keyHolder) whole(ctx context.Context, addr string, stream bool) (status
 // read begins a streamed call and returns its lines; the channel is closed when the response ends.
 func (c *keyHolder) read(ctx context.Context, t *testing.T, addr string) <-chan string {
 	t.Helper()
-	res, err := c.chat(ctx, addr, true)
+	res, err := c.send(ctx, addr, chatBody("m", true))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, res.StatusCode)
 	lines := make(chan string, 1000)
@@ -97,7 +108,7 @@ models: {m: {provider: p, cap: 2, maxOutputTokens: 1000, credits: {input: 10, ou
 routes: {default: {paid: m, free: m}}
 `), 0o600))
 	s := newStack(t, with("BERTH_ROUTING_FILE="+file, "BERTH_CALL_HOLD=1s"))
-	c := s.newKeyHolder(t, "research")
+	c := s.newKeyHolder(t, "research", "direct")
 	s.worker.kill()
 	other := freeAddr(t)
 	second := s.start("berth", []string{"api"}, append(append([]string{}, s.settings...), "BERTH_HTTP_ADDR="+other))

@@ -23,6 +23,8 @@ import (
 const (
 	// joinWithin is how long the answer of a call that has ended can be sent to a retry of its client.
 	joinWithin = 2 * time.Minute
+	// lossWithin is how long a retry waits until the loss of its client's earlier connection is noted.
+	lossWithin = time.Second
 	// rememberClient is how long a call knows its last client.
 	rememberClient = time.Hour
 	// maxRestarts is how often a call begins again because the one that it joined was cancelled.
@@ -163,14 +165,24 @@ func (d *durable) join(ctx context.Context) (joined bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for _, task := range found {
-		d.attended.Call = task
-		if joined, err := d.Scripts.AttendCall(ctx, d.attended, lua.ClientFollows); joined || err != nil {
-			d.plan.ID = task.TaskID
-			return joined, redisUnavailable(err)
+	for until := time.Now().Add(lossWithin); ; {
+		connected := false
+		for _, task := range found {
+			d.attended.Call = task
+			switch code, err := d.Scripts.AttendCall(ctx, d.attended, lua.ClientFollows); {
+			case err != nil:
+				return false, redisUnavailable(err)
+			case code == lua.CallAttended:
+				d.plan.ID = task.TaskID
+				return true, nil
+			case code == lua.CallConnected:
+				connected = true
+			}
+		}
+		if !connected || time.Now().After(until) || !pause.For(ctx, lossWithin/20) {
+			return false, context.Cause(ctx)
 		}
 	}
-	return false, nil
 }
 
 func (d *durable) joinByKey(ctx context.Context) (known bool, err error) {
