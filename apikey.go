@@ -45,6 +45,57 @@ type KeySettings struct {
 	EndUsers bool `json:"endUsers,omitempty"`
 	// Durability is how chats are made: DurabilityDurable by default, or DurabilityDirect.
 	Durability Durability `json:"durability,omitempty"`
+	// Retention is how long the requests and answers of its calls are kept.
+	Retention KeyRetention `json:"retention,omitempty"`
+}
+
+// KeyRetention is how long the requests and answers of the calls of a key are kept: one of the values below, or a duration such as 24h.
+type KeyRetention string
+
+// The retentions. Usage and settlement are kept with each.
+const (
+	RetentionAll      KeyRetention = "all"      // as those of tasks
+	RetentionErrors   KeyRetention = "errors"   // of failed calls as those of tasks, of others as RetentionMetadata
+	RetentionMetadata KeyRetention = "metadata" // until no retry of the client can join the call
+	RetentionNone     KeyRetention = "none"     // nothing is stored: only of direct calls
+)
+
+// Keeps returns how long the texts of a call are kept. limited is false if they are kept as those of tasks.
+func (r KeyRetention) Keeps(failed bool) (kept time.Duration, limited bool) {
+	switch r {
+	case "", RetentionAll:
+		return 0, false
+	case RetentionErrors:
+		return 0, !failed
+	case RetentionMetadata, RetentionNone:
+		return 0, true
+	}
+	kept, err := time.ParseDuration(string(r))
+	return kept, err == nil
+}
+
+// normalizeStorage checks the durability and the retention, which depend on each other.
+func (s *KeySettings) normalizeStorage() error {
+	if s.Durability == "" && s.Retention == RetentionNone {
+		s.Durability = DurabilityDirect
+	}
+	s.Durability = cmp.Or(s.Durability, DurabilityDurable)
+	if s.Retention == "" {
+		s.Retention = map[Durability]KeyRetention{DurabilityDurable: RetentionAll, DurabilityDirect: RetentionNone}[s.Durability]
+	}
+	duration, err := time.ParseDuration(string(s.Retention))
+	named := slices.Contains([]KeyRetention{RetentionAll, RetentionErrors, RetentionMetadata, RetentionNone}, s.Retention)
+	switch {
+	case s.Durability != DurabilityDurable && s.Durability != DurabilityDirect:
+		return Invalid("durability", "must be %s or %s", DurabilityDurable, DurabilityDirect)
+	case !named && (err != nil || duration <= 0):
+		return Invalid("retention", "must be %s, %s, %s, %s or a duration such as 24h", RetentionAll, RetentionErrors, RetentionMetadata, RetentionNone)
+	case s.Retention == RetentionNone && s.Durability == DurabilityDurable:
+		return Invalid("retention", "must not be %s for durable calls, which store the request: set the durability to %s", RetentionNone, DurabilityDirect)
+	case s.Retention != RetentionNone && s.Durability == DurabilityDirect:
+		return Invalid("retention", "must be %s for direct calls, which store nothing", RetentionNone)
+	}
+	return nil
 }
 
 // Durability is what becomes of a call if the process that makes it, or the connection of its client, is lost.
@@ -90,8 +141,8 @@ func (s *KeySettings) Normalize() (err error) {
 			return Invalid(fmt.Sprintf("serviceTiers[%d]", i), "must be one of %s; auto and default are always allowed", strings.Join(keyTiers, ", "))
 		}
 	}
-	if s.Durability = cmp.Or(s.Durability, DurabilityDurable); s.Durability != DurabilityDurable && s.Durability != DurabilityDirect {
-		return Invalid("durability", "must be %s or %s", DurabilityDurable, DurabilityDirect)
+	if err := s.normalizeStorage(); err != nil {
+		return err
 	}
 	s.Models, s.ServiceTiers = distinct(s.Models), distinct(s.ServiceTiers)
 	return nil

@@ -151,6 +151,8 @@ type Forwarded struct {
 	ServiceTier string `json:"serviceTier,omitempty"`
 	// Conversation: calls of the same one prefer the same upstream.
 	Conversation string `json:"conversation,omitempty"`
+	// Retention is how long the request and the answer are kept.
+	Retention KeyRetention `json:"retention,omitempty"`
 }
 
 // The names of the template, the step and the variable of a task with a forwarded request. No template that operators define has this name.

@@ -135,7 +135,7 @@ func (s *step) interrupted(ctx context.Context) error {
 		s.provider, s.upstream = calls[i].Provider, calls[i].Upstream
 		s.last = llm.Result{Provider: s.provider, Upstream: s.upstream, Usage: call.Raw.Estimate(arrived)}
 		last := calls[i]
-		last.Usage, last.CostMicros, last.Credits, last.Code = s.last.Usage, s.cost(), s.credits(), berth.CodeInterrupted
+		last.Usage, last.CostMicros, last.Credits, last.Code = s.last.Usage, s.cost(), s.credits(), berth.CodeUnavailable // this outcome is final
 		if err := s.Ledger.FailedCall(ctx, last); err != nil {
 			return err
 		}

@@ -153,7 +153,7 @@ func (s *server) forwards(parse func([]byte) (*openai.Request, error), prefix st
 			return err
 		}
 		cl := callOf(c.Request().Context())
-		repeated.Body, repeated.RequestID, repeated.TraceID = body, cl.requestID, cl.traceID
+		repeated.Body, repeated.RequestID, repeated.TraceID, repeated.Retention = body, cl.requestID, cl.traceID, caller.key.Retention
 		return s.answerCall(c, call, func(ctx context.Context, call gateway.Call, client gateway.Client) error {
 			repeated.Call = call
 			return s.Gateway.MakeDurable(ctx, repeated, client)

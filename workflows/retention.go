@@ -12,7 +12,7 @@ type RetentionResult struct {
 }
 
 // RetentionInterval is the time between two runs of Retention.
-const RetentionInterval = time.Hour
+const RetentionInterval = 10 * time.Minute
 
 // Retention removes expired data. A Temporal Schedule runs it, one run at a time.
 func Retention(ctx workflow.Context) (RetentionResult, error) {

@@ -29,7 +29,8 @@ type keyFlags struct {
 	TPM          int      `help:"Maximum number of tokens per minute; 0 for no limit." default:"0" name:"tpm"`
 	MaxCalls     int      `help:"Maximum number of unfinished calls; 0 for no limit." default:"0"`
 	ServiceTiers []string `help:"Values of service_tier that choose another queue: flex, priority, scale."`
-	Durability   string   `help:"How chats are made: durable, by a workflow that survives the death of any process; or direct, which ends with the client's connection." enum:"durable,direct" default:"durable"`
+	Durability   string   `help:"How chats are made: durable, by a workflow that survives the death of any process; or direct, which ends with the client's connection. Default: durable." enum:"durable,direct," default:""`
+	Retention    string   `help:"How long requests and answers are kept: all, errors, metadata, none (direct calls only) or a duration such as 24h. Default: all."`
 	EndUsers     bool     `help:"Let the users that requests name share the slots, rather than be one with the key."`
 	Expires      timeFlag `help:"When it expires, such as 2027-01-02T15:04:05Z. Default: never." placeholder:"TIME"`
 }
@@ -37,8 +38,8 @@ type keyFlags struct {
 func (f keyFlags) spec() client.KeySpec {
 	return client.KeySpec{
 		Title: f.Title, Models: f.Models, RPM: f.RPM, TPM: f.TPM, MaxCalls: f.MaxCalls, ServiceTiers: f.ServiceTiers, EndUsers: f.EndUsers,
-		Durability: f.Durability,
-		ExpiresAt:  f.Expires.Time,
+		Durability: f.Durability, Retention: f.Retention,
+		ExpiresAt: f.Expires.Time,
 	}
 }
 

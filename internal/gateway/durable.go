@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// joinWithin is how long the answer of a call that has ended can be sent to a retry of its client.
-	joinWithin = 2 * time.Minute
 	// lossWithin is how long a retry waits until the loss of its client's earlier connection is noted.
 	lossWithin = time.Second
 	// rememberClient is how long a call knows its last client.
@@ -45,6 +43,8 @@ type Request struct {
 	Call
 
 	Body []byte // of the request, as the client has sent it
+	// Retention is how long the request and the answer are kept.
+	Retention berth.KeyRetention
 	// Key is the Idempotency-Key of the client: requests with the same one are one call. Attempts is how often it has sent the request before, by its own
 	// account: a retry joins the call of an equal request whose client was lost.
 	Key      string
@@ -148,7 +148,7 @@ func (d *durable) newPlan() (berth.TaskPlan, error) {
 		RequestHash: hash, Price: d.Catalog(d.LLM.Model).ReserveCall(d.LLM), Metered: true,
 		Forwarded: &berth.Forwarded{
 			KeyID: d.KeyID, Stream: d.LLM.Raw.Stream, Created: d.LLM.Raw.Shown.Created, ServiceTier: d.LLM.Raw.Shown.ServiceTier,
-			Conversation: d.Conversation,
+			Conversation: d.Conversation, Retention: d.Retention,
 		},
 	}, nil
 }
@@ -161,7 +161,7 @@ func (d *durable) join(ctx context.Context) (joined bool, err error) {
 	if d.Attempts == 0 {
 		return false, nil
 	}
-	found, err := d.Tasks.ForwardedTasks(ctx, d.UserID, d.plan.RequestHash, time.Now().Add(-joinWithin))
+	found, err := d.Tasks.ForwardedTasks(ctx, d.UserID, d.plan.RequestHash)
 	if err != nil {
 		return false, err
 	}

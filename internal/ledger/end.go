@@ -25,7 +25,7 @@ type End struct {
 }
 
 var setEnd = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
-	error_message = $5, error_detail = $8, updated_at = $6, ended_at = $6 WHERE id = $1 AND user_id = $7 AND ended_at = 0 RETURNING ` + taskColumns.names("")
+	error_message = $5, error_detail = $8, erase_at = $9, updated_at = $6, ended_at = $6 WHERE id = $1 AND user_id = $7 AND ended_at = 0 RETURNING ` + taskColumns.names("")
 
 // FinishTask ends a task by one compare-and-set: the first of all calls decides, and later calls change nothing. All return
 // the row. won is true for the deciding call only, and false when that call is repeated because its reply was lost:
@@ -55,8 +55,14 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 
 // endTask ends an open task, which is locked and had the state before, and returns its row.
 func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, err error) {
+	now, eraseAt := time.Now(), time.Time{}
+	if f := before.Forwarded; f != nil {
+		if kept, limited := f.Retention.Keeps(e.Status == berth.TaskFailed); limited {
+			eraseAt = now.Add(max(kept, JoinWithin))
+		}
+	}
 	rows, err := tx.QueryContext(ctx, setEnd, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
-		time.Now().UnixMilli(), e.UserID, storedJSON{e.Detail})
+		now.UnixMilli(), e.UserID, storedJSON{e.Detail}, millis(eraseAt))
 	ended, err := collect("end task", rows, err, taskColumns.fields)
 	if err != nil {
 		return t, err

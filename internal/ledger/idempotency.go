@@ -44,10 +44,13 @@ func keepKey(ctx context.Context, tx *sql.Tx, t berth.Task) error {
 	return err
 }
 
+// JoinWithin is how long the answer to a forwarded request can be sent to a retry of its client.
+const JoinWithin = 2 * time.Minute
+
 const selectForwarded = `SELECT user_id, id FROM tasks WHERE user_id = $1 AND request_hash = $2 AND forwarded <> 'null' AND erased_at = 0
 	AND (ended_at = 0 OR status = 'COMPLETED' AND ended_at > $3) ORDER BY created_at DESC, id DESC LIMIT 100`
 
-// ForwardedTasks returns the newest tasks of a user that forward a request, and have not ended or have completed since a time. At most 100.
-func (l *Ledger) ForwardedTasks(ctx context.Context, userID, requestHash string, since time.Time) ([]berth.TaskRef, error) {
-	return list(ctx, l, "find forwarded tasks", refFields, selectForwarded, userID, requestHash, since.UnixMilli())
+// ForwardedTasks returns the newest tasks of a user that forward a request, and have not ended or have completed within JoinWithin. At most 100.
+func (l *Ledger) ForwardedTasks(ctx context.Context, userID, requestHash string) ([]berth.TaskRef, error) {
+	return list(ctx, l, "find forwarded tasks", refFields, selectForwarded, userID, requestHash, time.Now().Add(-JoinWithin).UnixMilli())
 }

@@ -34,7 +34,12 @@ func (l *Ledger) Expiries() []Expiry {
 			n, err := l.DeleteUnusedAssets(ctx, before, limit)
 			return n, n >= int64(limit), err
 		}},
-		{"texts of tasks", true, l.eraseExpiredTasks},
+		{"texts of calls", true, func(ctx context.Context, _ time.Time, limit int) (int64, bool, error) {
+			return l.eraseTasks(ctx, selectErasable, time.Now(), limit)
+		}},
+		{"texts of tasks", true, func(ctx context.Context, before time.Time, limit int) (int64, bool, error) {
+			return l.eraseTasks(ctx, selectExpiredTasks, before, limit)
+		}},
 		{"assets", true, func(ctx context.Context, before time.Time, limit int) (int64, bool, error) {
 			return l.eraseExpiredAssets(ctx, &last, before, limit)
 		}},
@@ -102,11 +107,15 @@ func (l *Ledger) deleting(what, query string) func(context.Context, time.Time, i
 	}
 }
 
-const selectExpiredTasks = `SELECT user_id, id FROM tasks WHERE ended_at > 0 AND erased_at = 0 AND ended_at < $1
+const (
+	selectExpiredTasks = `SELECT user_id, id FROM tasks WHERE ended_at > 0 AND erased_at = 0 AND ended_at < $1
 	ORDER BY ended_at LIMIT CAST($2 AS BIGINT)`
+	selectErasable = `SELECT user_id, id FROM tasks WHERE erase_at > 0 AND erased_at = 0 AND erase_at < $1 ORDER BY erase_at LIMIT CAST($2 AS BIGINT)`
+)
 
-func (l *Ledger) eraseExpiredTasks(ctx context.Context, before time.Time, limit int) (removed int64, more bool, err error) {
-	found, err := list(ctx, l, "find expired tasks", refFields, selectExpiredTasks, before.UnixMilli(), limit)
+// eraseTasks erases the texts of the tasks that a query finds.
+func (l *Ledger) eraseTasks(ctx context.Context, query string, before time.Time, limit int) (removed int64, more bool, err error) {
+	found, err := list(ctx, l, "find expired tasks", refFields, query, before.UnixMilli(), limit)
 	if err != nil {
 		return 0, false, err
 	}

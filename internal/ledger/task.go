@@ -53,7 +53,7 @@ var taskColumns = columns[berth.Task]{
 	{"erased_at", func(t *berth.Task) any { return storedTime{&t.ContentErasedAt} }},
 }
 
-var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}, [2]string{"called_step", "-1"},
+var insertTask = taskColumns.insert("tasks", [2]string{"begun_step", "-1"}, [2]string{"called_step", "-1"}, [2]string{"erase_at", "0"},
 	[2]string{"title_key", "$" + strconv.Itoa(len(taskColumns)+1)}) +
 	` ON CONFLICT (user_id, id) DO NOTHING RETURNING ` + taskColumns.names("")
 

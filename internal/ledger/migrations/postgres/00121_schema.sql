@@ -103,6 +103,7 @@ CREATE TABLE tasks (
     deadline_at      BIGINT NOT NULL,
     ended_at         BIGINT NOT NULL, -- 0 while the status is not final
     erased_at        BIGINT NOT NULL, -- when its texts were erased
+    erase_at         BIGINT NOT NULL, -- when its texts are erased before those of other tasks, 0 for not
     PRIMARY KEY (user_id, id)
 );
 CREATE INDEX tasks_by_version ON tasks (template_version);
@@ -114,6 +115,7 @@ CREATE INDEX tasks_by_user ON tasks (user_id, created_at, id) INCLUDE (status, t
 CREATE INDEX tasks_by_status ON tasks (status, created_at, id, user_id);
 CREATE INDEX tasks_by_result ON tasks (result_asset_id);
 CREATE INDEX tasks_forwarded ON tasks (user_id, request_hash, created_at) WHERE forwarded <> 'null';
+CREATE INDEX tasks_to_erase ON tasks (erase_at) WHERE erase_at > 0 AND erased_at = 0;
 CREATE INDEX tasks_open ON tasks (user_id, id) WHERE ended_at = 0;
 CREATE INDEX tasks_by_deadline ON tasks (deadline_at) WHERE ended_at = 0;
 CREATE INDEX tasks_completed ON tasks (user_id, template, ended_at) WHERE status = 'COMPLETED';
