@@ -1,7 +1,6 @@
 package berth
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 )
@@ -217,8 +216,8 @@ type Task struct {
 	ResultAssetID string
 	ErrorCode     Code
 	ErrorMessage  string
-	// ErrorDetail is the error as a client of OpenAI's protocol reads it, if the request was forwarded.
-	ErrorDetail json.RawMessage
+	// ErrorDetail is the error as a client of OpenAI's protocol reads it, as JSON, if the request was forwarded.
+	ErrorDetail string
 	Usage       Usage
 	// FinishReason is why the model stopped in the last recorded step; FinishLength if it was the token limit in any step.
 	FinishReason string

@@ -22,6 +22,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/testclients"
 	"berth/internal/testprovider"
 )
 
@@ -39,7 +40,9 @@ func newDurable(t *testing.T, settings ...string) *durable {
 	file := filepath.Join(t.TempDir(), "routing.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`
 providers: {p: {baseURL: "`+d.provider.URL+`"}}
-models: {m: {provider: p, cap: 2, maxOutputTokens: 1000, credits: {input: 10, output: 100}}}
+models:
+  m: {provider: p, cap: 2, maxOutputTokens: 1000, credits: {input: 10, output: 100}}
+  large: {provider: p, cap: 4, maxOutputTokens: 1000, aliases: [gpt-large], credits: {input: 10, output: 100}}
 routes: {default: {paid: m, free: m}}
 `), 0o600))
 	d.stack = newStack(t, with(append([]string{"BERTH_ROUTING_FILE=" + file}, settings...)...))
@@ -512,5 +515,19 @@ func TestOpenAI_BudgetForOne_OneOfEightIsAdmitted(t *testing.T) {
 	d.eventually("the call of the eighth", func() bool { return d.provider.InFlight() == 1 })
 	stop()
 	barrier.Wait()
+	d.settled(t)
+}
+
+// Official clients have every feature with durable calls, too.
+func TestOpenAI_OfficialClientsOfDurableCalls_EveryFeatureWorks(t *testing.T) { // O1, O5, O6, O10
+	t.Parallel()
+	d := newDurable(t, "BERTH_CALL_GRACE=1s")
+	d.provider.Answer(testclients.Provider())
+	key, err := d.operator().CreateKey(t.Context(), client.Key{TeamID: "research", KeySpec: client.KeySpec{Models: []string{"large"}}})
+	require.NoError(t, err)
+	noNode := testclients.Install(t)
+	for _, c := range testclients.All {
+		t.Run(c.Name, func(t *testing.T) { testclients.Try(t, c, noNode, "http://"+d.httpAddr, key.Secret) })
+	}
 	d.settled(t)
 }

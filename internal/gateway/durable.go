@@ -406,7 +406,7 @@ func (d *durable) end(ctx context.Context) (ended bool, err error) {
 	switch task.Status {
 	case berth.TaskCompleted:
 	case berth.TaskFailed:
-		if detail := new(openai.Error); json.Unmarshal(task.ErrorDetail, detail) == nil && detail.Status > 0 {
+		if detail := new(openai.Error); json.Unmarshal([]byte(task.ErrorDetail), detail) == nil && detail.Status > 0 {
 			return true, detail
 		}
 		return true, berth.Errorf(task.ErrorCode, "%s", task.ErrorMessage)

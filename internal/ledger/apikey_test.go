@@ -105,7 +105,9 @@ func TestPutKey_RevokedKey_Refused(t *testing.T) {
 		k, err := l.CreateKey(ctx, apiKey("key_1", "a", ""), "hash")
 		require.NoError(t, err)
 		end := time.UnixMilli(1_900_000_000_000).UTC()
-		k.KeySettings, k.ExpiresAt = berth.KeySettings{Hint: "wxyz", RPM: 5, Models: []string{"m"}}, end
+		k.KeySettings, k.ExpiresAt = berth.KeySettings{
+			Hint: "wxyz", RPM: 5, Models: []string{"m"}, Durability: berth.DurabilityDurable, Retention: berth.RetentionAll,
+		}, end
 		put, err := l.PutKey(ctx, "key_1", berth.KeySettings{Hint: "other", RPM: 5, Models: []string{"m", "m"}}, end)
 		require.NoError(t, err)
 		require.Equal(t, k, put, "all but the hint")

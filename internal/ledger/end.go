@@ -62,7 +62,7 @@ func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth
 		}
 	}
 	rows, err := tx.QueryContext(ctx, setEnd, e.TaskID, e.Status, e.ResultAssetID, e.Code, plain(e.Message),
-		now.UnixMilli(), e.UserID, storedJSON{e.Detail}, millis(eraseAt))
+		now.UnixMilli(), e.UserID, string(e.Detail), millis(eraseAt))
 	ended, err := collect("end task", rows, err, taskColumns.fields)
 	if err != nil {
 		return t, err

@@ -38,7 +38,7 @@ var taskColumns = columns[berth.Task]{
 	{"result_asset_id", func(t *berth.Task) any { return storedReference{&t.ResultAssetID} }},
 	{"error_code", func(t *berth.Task) any { return &t.ErrorCode }},
 	{"error_message", func(t *berth.Task) any { return &t.ErrorMessage }},
-	{"error_detail", func(t *berth.Task) any { return storedJSON{&t.ErrorDetail} }},
+	{"error_detail", func(t *berth.Task) any { return &t.ErrorDetail }},
 	{"input_tokens", func(t *berth.Task) any { return &t.Usage.InputTokens }},
 	{"output_tokens", func(t *berth.Task) any { return &t.Usage.OutputTokens }},
 	{"finish_reason", func(t *berth.Task) any { return &t.FinishReason }},
@@ -146,7 +146,7 @@ func prepareNew(t *berth.Task) error {
 	t.UpdatedAt, t.EndedAt, t.ContentErasedAt = now, time.Time{}, time.Time{}
 	t.StepIndex, t.Fence, t.Usage = 0, 0, berth.Usage{}
 	t.Unsettled = t.Metered && t.Price > 0
-	t.ResultAssetID, t.ErrorCode, t.ErrorMessage, t.ErrorDetail, t.Budgets = "", "", "", nil, nil
+	t.ResultAssetID, t.ErrorCode, t.ErrorMessage, t.ErrorDetail, t.Budgets = "", "", "", "", nil
 	t.Key, t.Number = plain(t.Key), max(t.Number, 0)
 	t.FinishReason, t.Simulated, t.PromptTruncated = "", false, false
 	t.ServiceID, t.TraceID, t.RequestID = plain(t.ServiceID), plain(t.TraceID), plain(t.RequestID)

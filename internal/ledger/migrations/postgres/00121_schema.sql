@@ -90,7 +90,7 @@ CREATE TABLE tasks (
     result_asset_id  TEXT COLLATE "C" REFERENCES assets (id),
     error_code       TEXT NOT NULL,
     error_message    TEXT NOT NULL,
-    error_detail     TEXT NOT NULL, -- what a client of OpenAI's protocol reads, else null
+    error_detail     TEXT NOT NULL, -- what a client of OpenAI's protocol reads, else empty
     input_tokens     BIGINT NOT NULL,
     output_tokens    BIGINT NOT NULL,
     finish_reason    TEXT NOT NULL,

@@ -1,4 +1,4 @@
-package api_test
+package testclients
 
 import (
 	"context"
@@ -13,9 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goFeatures are the features of clientFeatures with openai-go.
-func goFeatures(m *models) map[string]func(*testing.T) { //nolint:funlen // a list
-	client := m.client(m.secret)
+func newClient(url, key string) openai.Client {
+	return openai.NewClient(option.WithBaseURL(url+"/openai/v1"), option.WithAPIKey(key), option.WithMaxRetries(0))
+}
+
+func ask(text string) openai.ChatCompletionNewParams {
+	return openai.ChatCompletionNewParams{Model: "large", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)}}
+}
+
+// goFeatures are the features with openai-go.
+func goFeatures(url, key string) map[string]func(*testing.T) { //nolint:funlen // a list
+	client := newClient(url, key)
 	create := func(t *testing.T, text string, change ...func(*openai.ChatCompletionNewParams)) (*openai.ChatCompletion, error) {
 		t.Helper()
 		params := ask(text)
@@ -154,7 +162,7 @@ func goFeatures(m *models) map[string]func(*testing.T) { //nolint:funlen // a li
 			refused(t, err, http.StatusNotFound, "model", "model_not_found")
 		},
 		"wrong key": func(t *testing.T) {
-			other := m.client("sk-wrong")
+			other := newClient(url, "sk-wrong")
 			_, err := other.Models.List(t.Context())
 			refused(t, err, http.StatusUnauthorized, "", "invalid_api_key")
 		},
