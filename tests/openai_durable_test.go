@@ -522,12 +522,14 @@ func TestOpenAI_BudgetForOne_OneOfEightIsAdmitted(t *testing.T) {
 func TestOpenAI_OfficialClientsOfDurableCalls_EveryFeatureWorks(t *testing.T) { // O1, O5, O6, O10
 	t.Parallel()
 	d := newDurable(t, "BERTH_CALL_GRACE=1s")
-	d.provider.Answer(testclients.Provider())
 	key, err := d.operator().CreateKey(t.Context(), client.Key{TeamID: "research", KeySpec: client.KeySpec{Models: []string{"large"}}})
 	require.NoError(t, err)
 	noNode := testclients.Install(t)
 	for _, c := range testclients.All {
-		t.Run(c.Name, func(t *testing.T) { testclients.Try(t, c, noNode, "http://"+d.httpAddr, key.Secret) })
+		t.Run(c.Name, func(t *testing.T) {
+			d.provider.Answer(testclients.Provider())
+			testclients.Try(t, c, noNode, "http://"+d.httpAddr, key.Secret)
+		})
 	}
 	d.settled(t)
 }

@@ -65,8 +65,10 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 	}
 	queues := func() []string {
 		names := workflows.TaskQueues()
-		for _, model := range b.routing.Current().UsedModels(b.templates.List()) {
-			names = append(names, berth.ModelTaskQueue(model))
+		for _, model := range b.routing.Current().Models() {
+			if b.routing.Current().Served(model.Name) == nil {
+				names = append(names, berth.ModelTaskQueue(model.Name))
+			}
 		}
 		return names
 	}

@@ -14,8 +14,8 @@ import (
 	"berth/lua"
 )
 
-// polled are the queues of model calls that a worker polls, which follow the templates, the routing and the accepted tasks. Redis lists them: the
-// API refuses tasks that no worker would run.
+// polled are the queues of model calls that a worker polls, which follow the routing and the accepted tasks. Redis lists them: the API refuses tasks
+// that no worker would run.
 type polled struct {
 	base    *base
 	log     *slog.Logger
@@ -23,7 +23,6 @@ type polled struct {
 	marks   chan struct{} // likewise for mark
 	names   atomic.Pointer[[]string]
 	unkeyed []string // the models that lack a key, which were logged
-	served  []string // as models last returned
 }
 
 func newPolled(b *base, logger *slog.Logger) *polled {
@@ -43,9 +42,9 @@ func offer(c chan struct{}) {
 	}
 }
 
-// models returns the models that this process can call, and that templates or accepted tasks use. One that is used no more stays until the
-// routing has it no more. The process must not poll others: without the API key it would fail their tasks permanently, while another worker may
-// be able to run them.
+// models returns the models that this process can call: those of the routing, which API keys may call, and those of accepted tasks. The process must
+// not poll others: without the API key of the provider it would fail their tasks permanently, while another worker may be able to run them. Where
+// templates or tasks need such a model, that is logged.
 func (p *polled) models(ctx context.Context) (models []string) {
 	used, err := p.base.templates.Used(ctx)
 	if err != nil {
@@ -56,14 +55,18 @@ func (p *polled) models(ctx context.Context) (models []string) {
 		}
 	}
 	now := p.base.routing.Current()
-	candidates := slices.Concat(now.UsedModels(used), now.Open(), slices.Collect(maps.Keys(now.Former())), p.served)
+	needed := slices.Concat(now.UsedModels(used), now.Open())
+	candidates := slices.Concat(needed, slices.Collect(maps.Keys(now.Former())))
+	for _, m := range now.Models() {
+		candidates = append(candidates, m.Name)
+	}
 	slices.Sort(candidates)
 	for _, model := range slices.Compact(candidates) {
 		if !now.Of(model).Has(model) {
 			continue
 		}
 		if err := now.Of(model).Served(model); err != nil {
-			if !slices.Contains(p.unkeyed, model) {
+			if slices.Contains(needed, model) && !slices.Contains(p.unkeyed, model) {
 				p.unkeyed = append(p.unkeyed, model)
 				p.log.WarnContext(ctx, "calls of a model not polled: no API key", "model", model, "error", err)
 			}
@@ -75,7 +78,6 @@ func (p *polled) models(ctx context.Context) (models []string) {
 		}
 		models = append(models, model)
 	}
-	p.served = models
 	return models
 }
 

@@ -48,6 +48,16 @@ func (b *base) publish(t *testing.T, file string) {
 	require.NoError(t, b.routing.Refresh(t.Context()))
 }
 
+// O9: API keys may call all models of the routing, so workers poll those that they can call, whether or not a template uses them.
+func TestPolled_ModelsOfTheRouting_PolledWithKey(t *testing.T) {
+	t.Parallel()
+	b := routed(t, "providers: {p: {baseURL: http://127.0.0.1:1/v1}, k: {baseURL: http://127.0.0.1:1/v1, keySetting: SOME_KEY}}\n"+
+		"models: {m: {provider: p}, unused: {provider: p}, unkeyed: {provider: k}}\n")
+	var log bytes.Buffer
+	require.Equal(t, []string{"m", "unused"}, newPolled(b, slog.New(slog.NewTextHandler(&log, nil))).models(t.Context()))
+	require.Empty(t, log.String(), "no template needs the other one")
+}
+
 // G15: a model that accepted tasks need and no worker polls is logged once, until one does.
 func TestPolled_TasksNeedModelThatNoWorkerPolls_LoggedOnce(t *testing.T) {
 	t.Parallel()
