@@ -98,7 +98,7 @@ func (s *KeySettings) normalizeStorage() error {
 	return nil
 }
 
-// Durability is what becomes of a call if the process that makes it, or the connection of its client, is lost.
+// Durability is whether a call survives the loss of the process that makes it, and of the connection of its client.
 type Durability string
 
 // The durabilities.

@@ -27,7 +27,7 @@ var forwarding = &template.Template{
 const (
 	// maxForwards is how many attempts at a forwarded request call the upstreams of its model. Its client waits.
 	maxForwards = 3
-	// readEvents is how many events of a stream are read at once.
+	// readEvents is how many events of a stream are read together.
 	readEvents = 500
 )
 

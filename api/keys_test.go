@@ -57,7 +57,7 @@ func TestKeys_CreatedChangedAndRevoked_SecretShownOnce(t *testing.T) {
 	key := doc{
 		"keyId": id, "teamId": "search", "appId": "chat", "title": "Nightly", "models": []any{"large", "small"}, "rpm": 10.0, "tpm": 2000.0, "maxCalls": 3.0,
 		"serviceTiers": []any{"flex"}, "endUsers": true, "expiresAt": end.Format(time.RFC3339Nano), "hint": secret[len(secret)-4:],
-		"createdAt": created["createdAt"], "createdBy": "olga",
+		"createdAt": created["createdAt"], "createdBy": "olga", "durability": "durable", "retention": "all",
 	}
 	require.Equal(t, key, created)
 	path := "/v1/keys/" + id
@@ -75,7 +75,7 @@ func TestKeys_CreatedChangedAndRevoked_SecretShownOnce(t *testing.T) {
 
 	changed := h.define(path, doc{"rpm": 20})
 	require.Equal(t, doc{
-		"keyId": id, "teamId": "search", "appId": "chat", "rpm": 20.0, "hint": key["hint"], "createdAt": key["createdAt"], "createdBy": "olga",
+		"keyId": id, "teamId": "search", "appId": "chat", "rpm": 20.0, "hint": key["hint"], "createdAt": key["createdAt"], "createdBy": "olga", "durability": "durable", "retention": "all",
 	}, changed)
 
 	for range 2 {
@@ -128,6 +128,10 @@ func TestKeys_InvalidBody_FieldNamed(t *testing.T) {
 		{http.MethodPut, doc{"appId": "chat"}, "appId", "cannot be changed"},
 		{http.MethodPut, doc{"keyId": "key_other"}, "keyId", "cannot be changed"},
 		{"", doc{"models": []string{"small", "gpt-6"}}, "models[1]", `no model "gpt-6"`},
+		{"", doc{"durability": "eternal"}, "durability", "durable"},
+		{"", doc{"retention": "forever"}, "retention", "a duration such as 24h"},
+		{"", doc{"retention": "none", "durability": "durable"}, "retention", "durable calls"},
+		{"", doc{"retention": "all", "durability": "direct"}, "retention", "store nothing"},
 		{"", doc{"models": slices.Repeat([]string{"small"}, 201)}, "models", "at most 200"},
 		{"", doc{"serviceTiers": []string{"flex", "default"}}, "serviceTiers[1]", "must be one of flex, priority, scale"},
 		{"", doc{"rpm": -1}, "rpm", "from 0, for no limit"},

@@ -543,7 +543,9 @@ func TestOpenAI_NoisyNeighbour_NextSlotIsOfTheOther(t *testing.T) { // O2, G11
 	})
 	require.NoError(t, m.ledger.PutTeam(t.Context(), berth.Team{ID: "u"}, "op"))
 	secret := apikey.NewSecret()
-	_, err := m.ledger.CreateKey(t.Context(), berth.APIKey{ID: berth.NewID("key_"), TeamID: "u", CreatedBy: "op"}, apikey.Hash(secret))
+	_, err := m.ledger.CreateKey(t.Context(), berth.APIKey{
+		ID: berth.NewID("key_"), TeamID: "u", KeySettings: berth.KeySettings{Durability: berth.DurabilityDirect}, CreatedBy: "op",
+	}, apikey.Hash(secret))
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
 	var noisy sync.WaitGroup

@@ -57,7 +57,7 @@ func (s *Scripts) TakeAbandonedCalls(ctx context.Context, limit int, reserved ti
 		name := r.text()
 		ref, ok := berth.ParseTaskRef(name)
 		if !ok && r.err == nil {
-			r.err = fmt.Errorf("call %q is no task", name)
+			r.err = fmt.Errorf("call %q is not a valid task", name)
 		}
 		calls = append(calls, ref)
 	})

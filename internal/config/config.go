@@ -66,7 +66,7 @@ type API struct {
 	FreeRate       int           `help:"Maximum number of tasks that a user of the free tier may submit in a minute; 0 for no limit." name:"free-rate" env:"BERTH_FREE_RATE" default:"600" min:"0"`
 	CallWait       time.Duration `help:"Maximum time for which a call of OpenAI's protocol waits for a slot of its model; later it is refused." name:"call-wait" env:"BERTH_CALL_WAIT" default:"5m" min:"1ms"`
 	CallHold       time.Duration `help:"Time for which the status of a streamed call that waits is withheld, so that an early refusal has its own; then comments with the position are sent." name:"call-hold" env:"BERTH_CALL_HOLD" default:"5s" min:"1ms"`
-	CallGrace      time.Duration `help:"Time for which a chat goes on after its client was lost, so that a retry of the client continues it; then it is cancelled." name:"call-grace" env:"BERTH_CALL_GRACE" default:"15s" min:"1s"`
+	CallGrace      time.Duration `help:"Time for which a chat continues after its client was lost, so that a retry of the client continues it; then it is cancelled." name:"call-grace" env:"BERTH_CALL_GRACE" default:"15s" min:"1s"`
 	TaskDeadline   time.Duration `help:"Maximum time from acceptance to the end of a task; later it fails." name:"task-deadline" env:"BERTH_TASK_DEADLINE" default:"15m" min:"1ms"`
 }
 

@@ -29,7 +29,7 @@ const (
 	maxRestarts = 3
 	// leaveTimeout bounds the note that a client has left: without it, the call is abandoned as late as that of a killed process.
 	leaveTimeout = 2 * time.Second
-	// abandonedEvery is how often abandoned calls are looked for, abandonedBatch how many at once, and abandonedFor how long no other process gets
+	// abandonedEvery is how often abandoned calls are looked for, abandonedBatch how many together, and abandonedFor how long no other process gets
 	// them.
 	abandonedEvery = 500 * time.Millisecond
 	abandonedBatch = 100
@@ -64,7 +64,7 @@ type Hub interface {
 	Subscribe(ctx context.Context, ch lua.Channel, after string, fromLatest bool) (*stream.Reader, error)
 }
 
-// MakeDurable makes a call by a workflow and passes its answer to the client. The call goes on if ctx ends or this process dies: until Options.Grace has
+// MakeDurable makes a call by a workflow and passes its answer to the client. The call continues if ctx ends or this process dies: until Options.Grace has
 // passed without a client, in which a retry of the client joins it. Errors are those of Make, and *openai.Error for the end of a call.
 func (g *Gateway) MakeDurable(ctx context.Context, r Request, client Client) error {
 	for restarts := 0; ; restarts++ {

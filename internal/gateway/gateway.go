@@ -68,7 +68,7 @@ type Options struct {
 	Breaker     *breaker.Breaker
 	Logger      *slog.Logger
 
-	// Of durable calls. Grace is how long a call goes on without a client.
+	// Of durable calls. Grace is how long a call continues without a client.
 	Starter   Starter
 	Streams   Hub
 	Positions *waiting.Board

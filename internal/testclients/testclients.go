@@ -43,7 +43,7 @@ var All = []Client{
 	{Name: "@langchain/openai", Program: "langchain.mjs", Lacks: []string{"models"}},
 }
 
-// Programs is the folder of the programs, for tests of the packages api and tests.
+// Programs is the directory of the programs, for tests of the packages api and tests.
 const Programs = "../api/testdata/clients"
 
 // Try tries every feature that a client has with the model large at an address. noNode is why those for Node cannot run, empty if they can.
@@ -94,7 +94,7 @@ func run(t *testing.T, file, url, key string) (lines []Tried) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", file)
+	cmd := exec.CommandContext(ctx, "node", file) //nolint:gosec // one of All
 	cmd.Dir = Programs
 	// Nothing else: the clients read settings of their own.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "BERTH_URL=" + url + "/openai/v1", "BERTH_KEY=" + key} //nolint:forbidigo // to find node
@@ -104,11 +104,11 @@ func run(t *testing.T, file, url, key string) (lines []Tried) {
 	require.NoError(t, err, "%s: %s", file, stderr.String())
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var line Tried
-		if err := dec.Decode(&line); errors.Is(err, io.EOF) {
+		err := dec.Decode(&line)
+		if errors.Is(err, io.EOF) {
 			return lines
-		} else {
-			require.NoError(t, err, "%s: %s", file, out)
 		}
+		require.NoError(t, err, "%s: %s", file, out)
 		lines = append(lines, line)
 	}
 }
