@@ -47,6 +47,7 @@ type commands struct {
 	Usage      usageCommand       `cmd:"" help:"Sum model calls with their tokens and costs."`
 	Routing    routingCommands    `cmd:"" help:"Print which models the steps of templates use."`
 	Import     importCommands     `cmd:"" help:"Convert configurations of other programs."`
+	Apply      applyCommand       `cmd:"" help:"Create and change the teams, applications, API keys, budgets and the routing that a file declares."`
 	Reconcile  reconcileCommand   `cmd:"" help:"Compare everything that is open in the database, Temporal and Redis, and repair differences."`
 	Rollout    rolloutCommands    `cmd:"" help:"Change the version of the workers without interrupting runs."`
 	Turn       turnCommand        `cmd:"" help:"Translate text from standard input in a live session."`

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"berth"
 	"berth/internal/template"
 	"berth/internal/userfile"
@@ -115,7 +117,16 @@ func LoadConfig(path string) (Config, error) {
 }
 
 func parseConfig(name string, src []byte) (Config, error) {
-	file, err := parseRoutingFile(name, src)
+	root, err := yamlfile.Parse(src)
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return decodeConfig(name, root, src)
+}
+
+// decodeConfig reads the configuration from the root of a document, of which src is the text.
+func decodeConfig(name string, root *yaml.Node, src []byte) (Config, error) {
+	file, err := checkRoutingFile(name, root, src)
 	if err != nil {
 		return Config{}, err
 	}

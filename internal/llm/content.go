@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
 
 	"berth/internal/userfile"
 	"berth/internal/yamlfile"
@@ -57,6 +60,36 @@ func ParseContent(name, text string) (Content, error) {
 	}
 	sum := sha256.Sum256(canonical)
 	return Content{Text: text, Config: cfg, Hash: hex.EncodeToString(sum[:])}, nil
+}
+
+// Sections are the fields of a routing file.
+var Sections = []string{"providers", "models", "queues", "routes"}
+
+// ParseSections parses the sections of a routing file in a larger document, of which src is the text. Its errors have the lines of the document.
+func ParseSections(name string, document *yaml.Node, src []byte) (Content, error) {
+	root := &yaml.Node{Kind: yaml.MappingNode, Line: document.Line}
+	for i := 0; i+1 < len(document.Content); i += 2 {
+		if slices.Contains(Sections, document.Content[i].Value) {
+			root.Content = append(root.Content, document.Content[i:i+2]...)
+		}
+	}
+	if _, err := decodeConfig(name, root, src); err != nil {
+		return Content{}, err
+	}
+	if len(root.Content) == len(document.Content) {
+		return ParseContent(name, string(src))
+	}
+	var text bytes.Buffer
+	enc := yaml.NewEncoder(&text)
+	enc.SetIndent(2)
+	if err := enc.Encode(root); err != nil {
+		return Content{}, fmt.Errorf("%s: %w", name, err)
+	}
+	c, err := ParseContent(name, text.String())
+	if err != nil {
+		return Content{}, fmt.Errorf("%w: the routing cannot be read without the rest of the file; write anchors (&) beside their aliases (*)", err)
+	}
+	return c, nil
 }
 
 // Models returns the names of the models, sorted.

@@ -34,12 +34,8 @@ type routingFile struct {
 	errs []error
 }
 
-// parseRoutingFile parses one YAML document and validates it against routing.schema.json.
-func parseRoutingFile(name string, src []byte) (*routingFile, error) {
-	root, err := yamlfile.Parse(src)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
+// checkRoutingFile validates a document, of which src is the text, against routing.schema.json.
+func checkRoutingFile(name string, root *yaml.Node, src []byte) (*routingFile, error) {
 	f := &routingFile{name: name, root: root}
 	var value any
 	if err := f.root.Decode(&value); err != nil {

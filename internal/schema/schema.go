@@ -244,3 +244,29 @@ func describe(violation, of jsonschema.ErrorKind) string {
 	}
 	return violation.LocalizedString(english)
 }
+
+// Fields returns the fields that a schema has at a path.
+func Fields(s *jsonschema.Schema, path []string) []string {
+	for s != nil && s.Ref != nil {
+		s = s.Ref
+	}
+	if s == nil {
+		return nil
+	}
+	if len(path) == 0 {
+		return slices.Sorted(maps.Keys(s.Properties))
+	}
+	next := s.Properties[path[0]]
+	for pattern, of := range s.PatternProperties {
+		if next == nil && pattern.MatchString(path[0]) {
+			next = of
+		}
+	}
+	if next == nil {
+		next, _ = s.AdditionalProperties.(*jsonschema.Schema)
+	}
+	if next == nil {
+		next = s.Items2020
+	}
+	return Fields(next, path[1:])
+}

@@ -3,8 +3,6 @@ package template
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -61,7 +59,7 @@ func (l *loader) parseYAML(file string, offset int, text string, want *jsonschem
 			l.syntax(file, offset, yamlfile.Unreadable([]byte(text), err))
 			return nil
 		}
-		problems := schema.Problems(want.Validate(plain(value)))
+		problems := schema.Problems(want.Validate(yamlfile.Plain(value)))
 		if !l.renamed(d, want, problems) {
 			l.violations(d, want, problems)
 			return d
@@ -74,7 +72,7 @@ func (l *loader) renamed(d *document, want *jsonschema.Schema, problems []schema
 	for _, p := range problems {
 		object := findExact(d.root, p.Path)
 		for _, name := range p.Unknown {
-			meant := editdistance.Nearest(name, known(want, p.Path))
+			meant := editdistance.Nearest(name, schema.Fields(want, p.Path))
 			if meant == "" || object == nil || yamlfile.Child(object, meant) != nil {
 				continue
 			}
@@ -99,7 +97,7 @@ func (l *loader) violations(d *document, want *jsonschema.Schema, problems []sch
 			l.violated = append(l.violated, p.Path)
 		}
 		for _, name := range p.Unknown {
-			key, text := yamlfile.Key(n, name), "unknown field"+meant(name, known(want, p.Path))
+			key, text := yamlfile.Key(n, name), "unknown field"+meant(name, schema.Fields(want, p.Path))
 			switch strings.Join(p.Schema, "/") {
 			case "$defs/title", "$defs/text":
 				text = noLanguage
@@ -190,57 +188,6 @@ func (l *loader) checkYAML(d *document, n *yaml.Node, path []string, depth int, 
 		}
 	}
 	return ok
-}
-
-// plain returns a value as JSON has it.
-func plain(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for name, e := range v {
-			out[name] = plain(e)
-		}
-		return out
-	case map[any]any:
-		out := make(map[string]any, len(v))
-		for name, e := range v {
-			out[fmt.Sprint(name)] = plain(e)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, e := range v {
-			out[i] = plain(e)
-		}
-		return out
-	case float64:
-		if math.IsInf(v, 0) || math.IsNaN(v) { // JSON has neither
-			return fmt.Sprint(v)
-		}
-		return v
-	case nil, bool, string, int, int64, uint64:
-		return v
-	default:
-		return fmt.Sprint(v)
-	}
-}
-
-// known returns the fields that a schema has at a path.
-func known(s *jsonschema.Schema, path []string) []string {
-	for s != nil && s.Ref != nil {
-		s = s.Ref
-	}
-	if s == nil {
-		return nil
-	}
-	if len(path) == 0 {
-		return slices.Sorted(maps.Keys(s.Properties))
-	}
-	next := s.Properties[path[0]]
-	if next == nil {
-		next = s.Items2020
-	}
-	return known(next, path[1:])
 }
 
 // meant states which fields there are, the one that is probably meant first.

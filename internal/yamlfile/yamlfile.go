@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -142,4 +143,37 @@ func Child(node *yaml.Node, key string) *yaml.Node {
 		}
 	}
 	return nil
+}
+
+// Plain returns a decoded value as JSON has it.
+func Plain(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, e := range v {
+			out[name] = Plain(e)
+		}
+		return out
+	case map[any]any:
+		out := make(map[string]any, len(v))
+		for name, e := range v {
+			out[fmt.Sprint(name)] = Plain(e)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = Plain(e)
+		}
+		return out
+	case float64:
+		if math.IsInf(v, 0) || math.IsNaN(v) { // JSON has neither
+			return fmt.Sprint(v)
+		}
+		return v
+	case nil, bool, string, int, int64, uint64:
+		return v
+	default:
+		return fmt.Sprint(v)
+	}
 }
