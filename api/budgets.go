@@ -5,6 +5,7 @@ import (
 
 	"berth"
 	"berth/client"
+	"berth/internal/ledger"
 )
 
 // BudgetPath names the budget of a key or a team in a path.
@@ -20,6 +21,7 @@ type putBudgetInput struct {
 
 type budgetsInput struct {
 	Kind  berth.BudgetKind `query:"kind" enum:"key,team" doc:"Only budgets of keys, or of teams"`
+	ID    string           `query:"id" maxLength:"128" doc:"Only the budget of the key or the team with this id"`
 	Limit int              `query:"limit" minimum:"1" maximum:"200" default:"50"`
 	CursorParam
 }
@@ -39,7 +41,7 @@ func (s *server) budgetRoutes() {
 }
 
 func (s *server) listBudgets(ctx context.Context, in *budgetsInput) (*budgetsOutputBody, error) {
-	budgets, next, err := s.Ledger.Budgets(ctx, in.Kind, in.Cursor, in.Limit)
+	budgets, next, err := s.Ledger.Budgets(ctx, ledger.BudgetQuery{Kind: in.Kind, ID: in.ID}, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}

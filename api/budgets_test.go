@@ -44,6 +44,10 @@ func TestBudgets_DefinedAndDeleted_ShownWithPeriod(t *testing.T) {
 	require.Equal(t, 2, calls)
 	ids, _ = h.pages("/v1/budgets", "budgets", "id", url.Values{"kind": {"team"}})
 	require.Equal(t, []string{"search"}, ids)
+	ids, _ = h.pages("/v1/budgets", "budgets", "id", url.Values{"id": {key}})
+	require.Equal(t, []string{key}, ids)
+	ids, _ = h.pages("/v1/budgets", "budgets", "id", url.Values{"kind": {"team"}, "id": {key}})
+	require.Empty(t, ids)
 
 	path := "/v1/budgets/team/search"
 	require.Equal(t, http.StatusNoContent, h.call(http.MethodDelete, path, h.operator(), nil).status)

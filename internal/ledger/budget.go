@@ -86,12 +86,19 @@ func (l *Ledger) Budget(ctx context.Context, kind berth.BudgetKind, id string) (
 	return b.present(), err
 }
 
+// BudgetQuery selects budgets. An empty field matches all.
+type BudgetQuery struct {
+	Kind berth.BudgetKind
+	ID   string
+}
+
 // Budgets returns a page of the budgets by kind and id, with their use in the present period, and the cursor of the next page, empty after the
-// last. An empty kind matches all. limit is at most 200; CodeInvalid for an invalid cursor.
-func (l *Ledger) Budgets(ctx context.Context, kind berth.BudgetKind, cursor string, limit int) (out []berth.Budget, next string, err error) {
+// last. limit is at most 200; CodeInvalid for an invalid cursor.
+func (l *Ledger) Budgets(ctx context.Context, q BudgetQuery, cursor string, limit int) (out []berth.Budget, next string, err error) {
 	afterKind, afterID := "", ""
 	p := pageBehind(cursor, limit, &afterKind, &afterID)
-	p.text("kind", string(kind))
+	p.text("kind", string(q.Kind))
+	p.text("id", q.ID)
 	rows, next, err := listPage(ctx, l, p, "list budgets", budgetFields, l.selectBudgets(),
 		`(kind, id) > ($1, $2) ORDER BY kind, id LIMIT CAST($3 AS BIGINT)`, func(b budget) []any { return []any{b.Kind, b.ID} })
 	for _, b := range rows {

@@ -97,7 +97,7 @@ func TestPutBudget_InvalidOrUnknown_NothingStored(t *testing.T) { // O4
 			requireCode(t, c.code, err)
 			require.ErrorContains(t, err, c.field, name)
 		}
-		all, next, err := l.Budgets(t.Context(), "", "", 0)
+		all, next, err := l.Budgets(t.Context(), BudgetQuery{}, "", 0)
 		require.NoError(t, err)
 		require.Empty(t, all)
 		require.Empty(t, next)
@@ -117,7 +117,7 @@ func TestBudgets_OfKeysAndTeams_PagesByKindAndID(t *testing.T) { // O4
 		require.NoError(t, l.DeleteBudget(t.Context(), berth.BudgetKey, "b"))
 		ids := func(kind berth.BudgetKind, limit int) (found []string) {
 			for cursor := ""; ; {
-				page, next, err := l.Budgets(t.Context(), kind, cursor, limit)
+				page, next, err := l.Budgets(t.Context(), BudgetQuery{Kind: kind}, cursor, limit)
 				require.NoError(t, err)
 				require.LessOrEqual(t, len(page), limit)
 				for _, b := range page {
