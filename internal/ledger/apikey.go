@@ -112,18 +112,18 @@ type KeyQuery struct {
 	Revoked bool
 }
 
-// Keys returns a page of keys by id, the oldest first, and the cursor of the next page, empty after the last. limit is at most 200; CodeInvalid
+// Keys returns a page of keys, the oldest first, and the cursor of the next page, empty after the last. limit is at most 200; CodeInvalid
 // for an invalid cursor.
 func (l *Ledger) Keys(ctx context.Context, q KeyQuery, cursor string, limit int) ([]berth.APIKey, string, error) {
-	after := ""
-	p := pageBehind(cursor, limit, &after)
+	at, id := int64(0), ""
+	p := pageBehind(cursor, limit, &at, &id)
 	p.text("team_id", q.Team)
 	p.text("app_id", q.App)
 	if !q.Revoked {
 		p.add("revoked_at =", 0)
 	}
-	return listPage(ctx, l, p, "list keys", keyColumns.fields, selectKeys, `id > $1 ORDER BY id LIMIT CAST($2 AS BIGINT)`,
-		func(k berth.APIKey) []any { return []any{k.ID} })
+	return listPage(ctx, l, p, "list keys", keyColumns.fields, selectKeys, `(created_at, id) > ($1, $2) ORDER BY created_at, id LIMIT CAST($3 AS BIGINT)`,
+		func(k berth.APIKey) []any { return []any{millis(k.CreatedAt), k.ID} })
 }
 
 // PutKey replaces the settings of a key except for its hint, and when it expires; the zero time for never. CodeNotFound where there is no such

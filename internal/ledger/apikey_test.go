@@ -144,17 +144,19 @@ func TestKeys_ManyKeys_ListedInPages(t *testing.T) {
 		for id, of := range map[string][2]string{"key_1": {"a", "chat"}, "key_2": {"b"}, "key_3": {"a"}, "key_4": {"a", "bot"}, "key_5": {"a", "chat"}} {
 			_, err := l.CreateKey(ctx, apiKey(id, of[0], of[1]), "hash of "+id)
 			require.NoError(t, err)
+			_, err = l.exec(ctx, "age key", `UPDATE api_keys SET created_at = $1 WHERE id = $2`, map[bool]int{true: 1, false: 2}[id > "key_3"], id)
+			require.NoError(t, err)
 		}
 		require.NoError(t, l.RevokeKey(ctx, "key_3", "olga"))
 		for _, tc := range []struct {
 			query KeyQuery
 			want  []string
 		}{
-			{KeyQuery{}, []string{"key_1", "key_2", "key_4", "key_5"}},
-			{KeyQuery{Revoked: true}, []string{"key_1", "key_2", "key_3", "key_4", "key_5"}},
-			{KeyQuery{Team: "a"}, []string{"key_1", "key_4", "key_5"}},
-			{KeyQuery{Team: "a", Revoked: true}, []string{"key_1", "key_3", "key_4", "key_5"}},
-			{KeyQuery{App: "chat"}, []string{"key_1", "key_5"}},
+			{KeyQuery{}, []string{"key_4", "key_5", "key_1", "key_2"}},
+			{KeyQuery{Revoked: true}, []string{"key_4", "key_5", "key_1", "key_2", "key_3"}},
+			{KeyQuery{Team: "a"}, []string{"key_4", "key_5", "key_1"}},
+			{KeyQuery{Team: "a", Revoked: true}, []string{"key_4", "key_5", "key_1", "key_3"}},
+			{KeyQuery{App: "chat"}, []string{"key_5", "key_1"}},
 			{KeyQuery{Team: "b", App: "chat"}, nil},
 		} {
 			var got []string
