@@ -23,7 +23,7 @@ var longNames = map[string]string{
 // named are the fields of the API that hold a name, an id, or a text that a user chose.
 var named = []string{
 	"userId", "taskId", "sessionId", "turnId", "executionId", "conferenceId", "passId", "tenantId", "nodeId", "affinityNodeId", "poolId", "pools", "owner", "identity", "removedBy",
-	"teamId", "appId", "users", "executor", "title", "zone", "hostname", "target", "subject", "model", "provider", "queue", "message", "error", "text", "serviceId", "services",
+	"teamId", "appId", "keyId", "users", "executor", "title", "zone", "hostname", "target", "subject", "model", "provider", "queue", "message", "error", "text", "serviceId", "services",
 }
 
 // Users, tasks, sessions, turns, executions, nodes and pools may have names of up to 255 bytes: every list and every view of one of them
@@ -53,6 +53,8 @@ func TestConsole_LongestNames_FitTheWindow(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.operator().PutApp(t.Context(), client.App{AppID: "chat", TeamID: "ads"})
 	require.NoError(t, err)
+	key, err := s.operator().CreateKey(t.Context(), client.Key{AppID: "chat", KeySpec: client.KeySpec{Title: "Nightly", Models: []string{"deepseek-chat"}}})
+	require.NoError(t, err)
 
 	b.do(chromedp.Navigate("http://" + s.httpAddr + "/#token=" + s.token("olga", "user", "operator")))
 	b.await("the sign-in", `document.querySelector('.who')?.textContent.includes('olga')`)
@@ -78,7 +80,8 @@ func TestConsole_LongestNames_FitTheWindow(t *testing.T) {
 			"executions": "/executions", "execution": "/executions/" + long("alice") + "/" + long(execution.ExecutionID),
 			"conferences": "/conferences", "conference": "/conferences/" + number, "accounts": "/accounts", "account": "/accounts/" + long("carol"),
 			"usage": "/usage", "audit": "/audit", "sums": "/sums?by=user,model,upstream,day",
-			"teams": "/teams", "team": "/teams/" + long("ads"), "apps": "/apps", "app": "/apps/" + long("chat"), "reconciliation": "/reconciliation",
+			"teams": "/teams", "team": "/teams/" + long("ads"), "apps": "/apps", "app": "/apps/" + long("chat"), "keys": "/keys", "key": "/keys/" + long(key.KeyID),
+			"reconciliation": "/reconciliation",
 		} {
 			b.do(chromedp.Evaluate[chromedp.Void](`{ location.hash = '#/console/none' }`))
 			b.await("no view", `document.querySelector('.pane > header > h1') !== null && document.querySelector('.pane .rows, .pane .details') === null`)

@@ -374,6 +374,12 @@ class I18n {
     return d.toLocaleString(locale, today ? { hour: '2-digit', minute: '2-digit' } : { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
   }
 
+  /** Formats a time with its date and year, to the minute. */
+  moment(ms: number): string {
+    if (!ms) return '';
+    return new Date(ms).toLocaleString(this.lang === 'zh' ? 'zh-CN' : 'en-GB', { dateStyle: 'medium', timeStyle: 'short' });
+  }
+
   /** Formats a time with its date and zone. */
   exact(ms: number): string {
     if (!ms) return '';
