@@ -60,7 +60,8 @@ func (p *applyPlan) keysOf(ctx context.Context, of string, owner client.Key, exi
 // keySpec returns the settings of a key, with the names of the models that the file names by alias.
 func (p *applyPlan) keySpec(ctx context.Context, k declaration.Key) (client.KeySpec, error) {
 	spec := client.KeySpec{
-		Title: k.Title, RPM: k.RPM, TPM: k.TPM, MaxCalls: k.MaxCalls, ServiceTiers: distinct(k.ServiceTiers), EndUsers: k.EndUsers, ExpiresAt: k.ExpiresAt,
+		Title: k.Title, RPM: k.RPM, TPM: k.TPM, MaxCalls: k.MaxCalls, ServiceTiers: distinct(k.ServiceTiers), EndUsers: k.EndUsers,
+		Durability: string(k.Durability), Retention: string(k.Retention), ExpiresAt: k.ExpiresAt,
 	}
 	for i, name := range k.Models {
 		if p.models == nil {
@@ -138,6 +139,8 @@ func differKeys(want, now client.KeySpec) differences {
 	differ(&d, "maxCalls", want.MaxCalls, now.MaxCalls)
 	differSets(&d, "serviceTiers", want.ServiceTiers, now.ServiceTiers)
 	differ(&d, "endUsers", want.EndUsers, now.EndUsers)
+	differ(&d, "durability", want.Durability, now.Durability)
+	differ(&d, "retention", want.Retention, now.Retention)
 	differ(&d, "expiresAt", want.ExpiresAt.UnixMilli(), now.ExpiresAt.UnixMilli())
 	return d
 }

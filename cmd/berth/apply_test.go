@@ -128,7 +128,7 @@ teams:
       Nightly: {models: [gpt-5, small], rpm: 60, serviceTiers: [flex], expiresAt: 2099-01-02T15:04:05+01:00, budget: {credits: 5}}
   ads:
 apps:
-  chat: {team: search, services: [web], keys: {Nightly: {endUsers: true}}}
+  chat: {team: search, services: [web], keys: {Nightly: {endUsers: true, durability: direct}}}
 `
 
 const appliedLines = `routing: %[1]s
@@ -202,16 +202,16 @@ func TestApply_File_CreatedChangedOrUnchanged(t *testing.T) {
 
 	out, _, err = s.apply(t, `
 teams:
-  search: {title: Searching, slots: 3, users: [ann], budget: {credits: 7, period: week}, keys: {Nightly: {tpm: 10, expiresAt: "2099-01-02T14:04:05Z"}}}
+  search: {title: Searching, slots: 3, users: [ann], budget: {credits: 7, period: week}, keys: {Nightly: {tpm: 10, retention: 24h, expiresAt: "2099-01-02T14:04:05Z"}}}
 `)
 	require.NoError(t, err)
 	require.Equal(t, `team search: changed (title, weight, slots, users)
 budget of team search: changed (credits)
-key Nightly of team search: changed (models, rpm, tpm, serviceTiers)
+key Nightly of team search: changed (models, rpm, tpm, serviceTiers, retention)
 `, out)
 	changed, err := s.Key(t.Context(), k.KeyID)
 	require.NoError(t, err)
-	require.Equal(t, client.KeySpec{Title: "Nightly", TPM: 10, ExpiresAt: k.ExpiresAt}, changed.KeySpec)
+	require.Equal(t, client.KeySpec{Title: "Nightly", TPM: 10, Durability: "durable", Retention: "24h", ExpiresAt: k.ExpiresAt}, changed.KeySpec)
 	kim, err := s.Team(t.Context(), "other")
 	require.NoError(t, err)
 	require.Equal(t, []string{"kim"}, kim.Users, "another team is left alone")
@@ -253,9 +253,10 @@ func TestApply_BadFile_AllMistakesNamedAndNothingChanged(t *testing.T) {
 			"teams.a b (line 2): must be 1 to 128 letters", "teams.c.weight (line 3)", "teams.c.slots (line 3)", "teams.c.title (line 3)", "teams.c.users.0 (line 3)",
 			"teams.d.budget.credits (line 4): must be a number with at most three decimals", "teams.d.budget.period (line 4)", "teams.e.budget (line 5)",
 		}},
-		{"values of keys", "teams:\n  a:\n    keys:\n      N: {rpm: 1.5, maxCalls: -2, expiresAt: soon}\n      M: {serviceTiers: [fast], models: [\"\"], endUsers: 1}\n      \" \": {}\n", []string{
+		{"values of keys", "teams:\n  a:\n    keys:\n      N: {rpm: 1.5, maxCalls: -2, expiresAt: soon}\n      M: {serviceTiers: [fast], models: [\"\"], endUsers: 1}\n      \" \": {durability: both}\n      D: {durability: direct, retention: 1h}\n      R: {retention: long}\n", []string{
 			"keys.N.rpm (line 4)", "keys.N.maxCalls (line 4)", "keys.N.expiresAt (line 4): must be a time such as", "keys.M.serviceTiers.0 (line 5)", "keys.M.models.0 (line 5)",
-			"keys.M.endUsers (line 5)", "keys.  (line 6): a key needs a title",
+			"keys.M.endUsers (line 5)", "keys.  (line 6): a key needs a title", "keys. .durability (line 6)", "keys.D.retention (line 7): must be none for direct calls",
+			"keys.R.retention (line 8): must be all, errors",
 		}},
 		{"titles and ids", "teams:\n  a: {title: \"x\\u0007\", users: [\"..\"], services: [\"s p\"], keys: {\"y\\u0007\": {}}}\n", []string{
 			"teams.a.title (line 2): must not contain U+0007", "teams.a.users.0 (line 2)", "teams.a.services.0 (line 2): must be 1 to 128 letters", "(line 2): must not contain U+0007",

@@ -209,7 +209,9 @@ type (
 		MaxCalls     int      `yaml:"maxCalls"`
 		ServiceTiers []string `yaml:"serviceTiers"`
 		EndUsers     bool     `yaml:"endUsers"`
-		ExpiresAt    string   `yaml:"expiresAt"`
+		Durability   berth.Durability
+		Retention    berth.KeyRetention
+		ExpiresAt    string `yaml:"expiresAt"`
 		Budget       *budgetFields
 	}
 	budgetFields struct {
@@ -301,10 +303,20 @@ func (r *reader) keys(path []string, fields map[string]keyFields) (keys []Key) {
 			}
 			k.ExpiresAt = expires.UTC().Truncate(time.Millisecond)
 		}
+		r.storage(at, &k.KeySettings, f)
 		k.Budget = r.budget(at, f.Budget)
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// storage sets the durability and the retention of a key, by their rules for one that has nothing else.
+func (r *reader) storage(path []string, k *berth.KeySettings, f keyFields) {
+	only := berth.KeySettings{Durability: f.Durability, Retention: f.Retention}
+	if invalid, ok := errors.AsType[*berth.Error](only.Normalize()); ok && invalid.Field != "durability" { // that violates the schema
+		r.mistake(slices.Concat(path, []string{invalid.Field}), "%s", invalid.Message)
+	}
+	k.Durability, k.Retention = only.Durability, only.Retention
 }
 
 // members notes users and services that belong to more than one team or application.
