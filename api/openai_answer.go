@@ -37,29 +37,28 @@ type answering struct {
 	commented time.Time
 }
 
-// callEvent is what happens to a call, and what the goroutine of the response does about it.
-type callEvent struct {
-	do   func() error
-	done chan error
-}
-
 // answerCall makes a call and sends its answer.
 func (s *server) answerCall(c echo.Context, call gateway.Call, run func(context.Context, gateway.Call, gateway.Client) error) error {
 	stream := call.LLM.Raw.Stream
 	ctx, cancel := callContext(c.Request().Context())
 	defer cancel(nil)
 	a := &answering{s: s, out: &answerWriter{clientWriter: newClientWriter(c)}, stream: stream, ahead: -1}
-	events, ended := make(chan callEvent), make(chan error, 1)
-	// The response is written here and the call is made there: a call that waits, or whose provider is silent, must not keep this one from
-	// writing comments.
+	ended := make(chan error, 1)
+	// The call is made on a goroutine of its own, which writes the answer. While the call waits, or its provider is silent, this one writes comments.
+	// The channel is full while either writes.
+	writing := make(chan struct{}, 1)
 	at := func(do func() error) error {
-		e := callEvent{do, make(chan error, 1)}
 		select {
-		case events <- e:
-			return <-e.done
+		case writing <- struct{}{}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		defer func() { <-writing }()
+		err := do()
+		if err != nil {
+			cancel(fmt.Errorf("the client does not read: %w", err))
+		}
+		return err
 	}
 	go func() {
 		ended <- rescued(func() error {
@@ -79,22 +78,15 @@ func (s *server) answerCall(c echo.Context, call gateway.Call, run func(context.
 	tick := time.NewTicker(min(commentEvery, s.Config.HeartbeatInterval))
 	defer tick.Stop()
 	for {
-		var err error
 		select {
-		case e := <-events:
-			err = e.do()
-			e.done <- err
 		case <-withheld.C:
 			if stream {
-				err = a.comment()
+				_ = at(a.comment) // it ends the call if it fails
 			}
 		case <-tick.C:
-			err = a.quiet()
+			_ = at(a.quiet) // as above
 		case err := <-ended:
 			return a.end(ctx, err)
-		}
-		if err != nil {
-			cancel(fmt.Errorf("the client does not read: %w", err))
 		}
 	}
 }
