@@ -2,7 +2,10 @@ package lua
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"berth"
 )
@@ -131,6 +134,33 @@ func (s *Scripts) KeepAdmissions(ctx context.Context, p Admissions, queue berth.
 	return s.updateAdmission(ctx, "keep", p, queue, ttl)
 }
 
+// KeepAllAdmissions keeps those of several tasks as KeepAdmissions does, each in its first queue, with one request to Redis.
+func (s *Scripts) KeepAllAdmissions(ctx context.Context, all []Admissions, ttl time.Duration) error {
+	script := s.byID["update_admission"]
+	keep := func() error {
+		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, a := range all {
+				keys, args := s.admissionUpdate("keep", a, a.Queues[0], ttl)
+				script.EvalSha(ctx, p, keys, args...)
+			}
+			return nil
+		})
+		return err
+	}
+	ctx, end := script.begin(ctx)
+	err := keep()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if err = script.Load(ctx, s.rdb).Err(); err == nil {
+			err = keep()
+		}
+	}
+	end(err)
+	if err != nil {
+		return fmt.Errorf("keep %d admissions: %w", len(all), err)
+	}
+	return nil
+}
+
 // MoveAdmissions moves a task to the queue of its next step. A task without an admission, such as one that has ended, gets none.
 func (s *Scripts) MoveAdmissions(ctx context.Context, p Admissions, queue berth.Queue, ttl time.Duration) error {
 	return s.updateAdmission(ctx, "move", p, queue, ttl)
@@ -142,17 +172,21 @@ func (s *Scripts) RemoveAdmissions(ctx context.Context, p Admissions) error {
 }
 
 func (s *Scripts) updateAdmission(ctx context.Context, act string, p Admissions, queue berth.Queue, ttl time.Duration) error {
+	keys, args := s.admissionUpdate(act, p, queue, ttl)
+	r := s.call(ctx, "update_admission", keys, args...)
+	r.code(TaskKept, StreamAbsent)
+	return r.done()
+}
+
+func (s *Scripts) admissionUpdate(act string, p Admissions, queue berth.Queue, ttl time.Duration) (keys []string, args []any) {
 	levels := s.keys.groupAdmissions(p.Group)
-	keys := append([]string{s.keys.UserAdmissions(p.Task.UserID, p.ServiceID), s.keys.QueueAdmissions(queue)}, levels...)
+	keys = append([]string{s.keys.UserAdmissions(p.Task.UserID, p.ServiceID), s.keys.QueueAdmissions(queue)}, levels...)
 	for _, q := range p.Queues {
 		if q != queue {
 			keys = append(keys, s.keys.QueueAdmissions(q))
 		}
 	}
-	r := s.call(ctx, "update_admission", keys, act, p.Task.String(), max(0, ttl.Milliseconds()),
-		berth.EscapeID(p.Task.UserID), len(levels))
-	r.code(TaskKept, StreamAbsent)
-	return r.done()
+	return keys, []any{act, p.Task.String(), max(0, ttl.Milliseconds()), berth.EscapeID(p.Task.UserID), len(levels)}
 }
 
 // Wait is an estimate of how long a call waits for a slot of a model.

@@ -242,6 +242,32 @@ func TestAdmitTask_Admissions_ExpireUnlessKept(t *testing.T) { // T5
 	})
 }
 
+// A process keeps what it has with one request, also on a Redis that does not have the script, and has lost its data.
+func TestKeepAllAdmissions_RedisHasForgotten_AllRestored(t *testing.T) { // O9
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		g := newGate(t, s, lua.AdmissionLimits{})
+		var all []lua.Admissions
+		for i := range 300 {
+			id := strconv.Itoa(i)
+			g.admit(id)
+			held := g.admissions(id)
+			held.Queues = held.Queues[:1]
+			all = append(all, held)
+		}
+		require.NoError(t, s.Redis().Del(g.ctx, s.Keys().QueueAdmissions(paidBatch), s.Keys().UserAdmissions(g.user, "jobs")).Err())
+		require.Equal(t, [3]int64{}, g.taken())
+		for range 2 {
+			require.NoError(t, s.KeepAllAdmissions(g.ctx, all, time.Hour))
+			require.Equal(t, [3]int64{300, 0, 300}, g.taken())
+		}
+		for _, held := range all {
+			require.NoError(t, s.RemoveAdmissions(g.ctx, held))
+		}
+		require.Equal(t, [3]int64{}, g.taken())
+	})
+}
+
 func TestAdmitTask_ServiceFull_OtherUsersAdmitted(t *testing.T) { // T5
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {

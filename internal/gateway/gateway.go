@@ -29,6 +29,8 @@ const (
 	// longer than lua.AdmissionHold.
 	keepFor   = lua.AdmissionHold - 5*time.Second
 	keepEvery = 8 * time.Second
+	// keepAtOnce bounds the admissions that are kept with one request.
+	keepAtOnce = 250
 	// markEvery is how often the process tells the reconciliation that it has its calls.
 	markEvery = 5 * time.Second
 	// maxRounds is how often a call is made that nothing of the answer was passed on of: each time on every upstream that may serve it.
@@ -80,6 +82,7 @@ type Options struct {
 type Gateway struct {
 	Options
 
+	kept sync.Map // lua.Admissions by the id of the call
 	// ending are the ends of calls that could not be recorded yet, which are given up when stopped ends.
 	ending  sync.WaitGroup
 	stopped context.Context
@@ -93,8 +96,10 @@ func New(o Options) *Gateway {
 	return g
 }
 
-// Run tells the reconciliation that this process runs, until ctx ends. No call may be made afterwards. It may be called once.
+// Run keeps the admissions of the calls, and tells the reconciliation that this process runs, until ctx ends. No call may be made afterwards. It may be called once.
 func (g *Gateway) Run(ctx context.Context) error {
+	var keeping sync.WaitGroup
+	keeping.Go(func() { g.keepAdmissions(ctx) })
 	for failing := false; ; {
 		err := g.Ledger.MarkProcess(ctx, g.Process)
 		if err != nil && !failing && ctx.Err() == nil {
@@ -105,6 +110,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			break
 		}
 	}
+	keeping.Wait()
 	g.stop()
 	g.ending.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -290,25 +296,47 @@ func (m *making) keep(ctx context.Context) (leave func()) {
 	held := lua.Admissions{
 		Task: m.ref(), ServiceID: m.ServiceID, Group: m.Group, Queues: []berth.Queue{m.Queue},
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for pause.For(ctx, keepEvery) {
-			if err := m.Scripts.KeepAdmissions(ctx, held, m.Queue, keepFor); err != nil {
-				m.Logger.DebugContext(ctx, "admission of a call not kept", "call", m.ID, "error", err)
+	m.kept.Store(m.ID, held)
+	return func() {
+		m.kept.Delete(m.ID)
+		m.removeAdmissions(context.WithoutCancel(ctx), held)
+	}
+}
+
+func (g *Gateway) removeAdmissions(ctx context.Context, held lua.Admissions) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := g.Scripts.RemoveAdmissions(ctx, held); err != nil { // it expires
+		g.Logger.DebugContext(ctx, "admission of a call not removed", "call", held.Task.TaskID, "error", err)
+	}
+}
+
+// keepAdmissions keeps those of all calls until ctx ends.
+func (g *Gateway) keepAdmissions(ctx context.Context) {
+	for pause.For(ctx, keepEvery) {
+		var all []lua.Admissions
+		g.kept.Range(func(_, held any) bool {
+			all = append(all, held.(lua.Admissions)) //nolint:errcheck,forcetypeassert // nothing else is stored
+			return true
+		})
+		for part := range slices.Chunk(all, keepAtOnce) {
+			if err := g.keepSome(ctx, part); err != nil {
+				g.Logger.DebugContext(ctx, "admissions of calls not kept", "calls", len(part), "error", err)
 			}
 		}
-	}()
-	return func() {
-		stop()
-		<-stopped
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		if err := m.Scripts.RemoveAdmissions(ctx, held); err != nil { // it expires
-			m.Logger.DebugContext(ctx, "admission of a call not removed", "call", m.ID, "error", err)
+	}
+}
+
+func (g *Gateway) keepSome(ctx context.Context, part []lua.Admissions) error {
+	kept, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	err := g.Scripts.KeepAllAdmissions(kept, part, keepFor)
+	for _, held := range part {
+		if _, ok := g.kept.Load(held.Task.TaskID); !ok { // it has ended meanwhile, and may have been admitted again
+			g.removeAdmissions(ctx, held)
 		}
 	}
+	return err //nolint:wrapcheck // logged by the caller only
 }
 
 // end records the end of the call. It is repeated while the database is unavailable, for a time; then the reconciliation settles the call.
