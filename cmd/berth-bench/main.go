@@ -36,7 +36,9 @@ type command struct {
 	Commit    string           `help:"Name this commit in the report. Default: the one that the program berth contains, if any."`
 	Processes map[string]int   `help:"Also measure the processor time of processes of this machine, by their ids: temporal=123." name:"process" placeholder:"NAME=PID"`
 	Version   kong.VersionFlag `help:"Print the version."`
+	Peer      string           `help:"Compare direct calls also with @portkey-ai/gateway, which npm has installed in this directory." type:"path" placeholder:"DIR"`
 	Echo      string           `help:"Serve the bare handler that readers compares with." hidden:"" placeholder:"HOST:PORT"`
+	Proxy     string           `help:"Serve the reverse proxy that direct compares with." hidden:"" placeholder:"HOST:PORT=HOST:PORT"`
 }
 
 func main() {
@@ -97,6 +99,9 @@ func (c *command) run(ctx context.Context) error {
 	if c.Echo != "" {
 		return bench.ServeEcho(ctx, c.Echo)
 	}
+	if addr, target, ok := strings.Cut(c.Proxy, "="); ok {
+		return bench.ServeProxy(ctx, addr, target)
+	}
 	if len(c.Names) == 0 && c.JSON == "" {
 		return errors.New("name a benchmark, or all; or a report with --json")
 	}
@@ -117,7 +122,7 @@ func (c *command) run(ctx context.Context) error {
 	if len(c.Names) > 0 {
 		show = bench.Report{}
 	}
-	options := bench.Options{Config: c.Config, Commit: c.Commit, Scale: c.Scale, Processes: c.Processes, Progress: os.Stderr}
+	options := bench.Options{Config: c.Config, Commit: c.Commit, Scale: c.Scale, Processes: c.Processes, Peer: c.Peer, Progress: os.Stderr}
 	if len(c.Names) > 0 {
 		var err error
 		if options.Berth, err = bench.FindBerth(ctx, version); err != nil {

@@ -23,6 +23,7 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{"stream", "tokens from the provider to the client, and the first token of a task", stream},
 		{"readers", "open event streams", readers},
+		{"direct", "calls of OpenAI's protocol, beside a reverse proxy and another gateway", direct},
 		{"chain", "chains of three model calls", chain},
 		{"telemetry", "the same work with and without exported traces", telemetry},
 		{"dispatch", "choosing nodes, turns, nodes over HTTP", dispatch},
@@ -51,6 +52,8 @@ type Options struct {
 	Scale float64
 	// Processes are further processes whose processor time is measured, such as Temporal's, by name.
 	Processes map[string]int
+	// Peer is the directory in which npm has installed the gateway that calls of OpenAI's protocol are compared with. It may be empty.
+	Peer string
 	// Progress gets a line for each step.
 	Progress io.Writer
 }

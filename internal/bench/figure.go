@@ -15,7 +15,8 @@ type Figure struct {
 	Value        float64 `json:"value"`
 	BaselineName string  `json:"baselineName,omitempty"`
 	Baseline     float64 `json:"baseline,omitempty"`
-	Ratio        float64 `json:"ratio,omitempty"` // of the value to the baseline
+	Ratio        float64 `json:"ratio,omitempty"`   // of the value to the baseline
+	Missing      string  `json:"missing,omitempty"` // why the baseline was not measured
 	Goal         string  `json:"goal,omitempty"`
 	Met          *bool   `json:"met,omitempty"`
 }
@@ -29,14 +30,21 @@ func (f Figure) beside(name string, baseline float64) Figure {
 	return f
 }
 
-// goal is a limit of a figure's value, or of its ratio to the baseline.
+// without names a baseline that was not measured.
+func (f Figure) without(name, why string) Figure {
+	f.BaselineName, f.Missing = name, why
+	return f
+}
+
+// goal is a limit of a figure's value, of its ratio to the baseline, or of the difference.
 type goal struct {
-	ratio, least bool
-	limit        float64
+	ratio, more, least bool
+	limit              float64
 }
 
 func maximum(limit float64) goal  { return goal{limit: limit} }
 func minimum(limit float64) goal  { return goal{least: true, limit: limit} }
+func maxMore(limit float64) goal  { return goal{more: true, limit: limit} }
 func maxRatio(limit float64) goal { return goal{ratio: true, limit: limit} }
 func minRatio(limit float64) goal { return goal{ratio: true, least: true, limit: limit} }
 
@@ -45,6 +53,9 @@ func (f Figure) within(g goal) Figure {
 	value, of, unit := f.Value, "", f.Unit
 	if g.ratio {
 		value, of, unit = f.Ratio, "ratio ", ""
+	}
+	if g.more {
+		value, of = f.Value-f.Baseline, "difference "
 	}
 	met, relation := value <= g.limit, "<="
 	if g.least {

@@ -126,6 +126,9 @@ func (p Part) Rows() (rows []Row) {
 		if f.BaselineName != "" {
 			r.Baseline, r.Ratio = withUnit(f.Baseline, f.Unit), number(f.Ratio)
 		}
+		if f.Missing != "" {
+			r.Baseline, r.Ratio = "not measured: "+f.Missing, ""
+		}
 		rows = append(rows, r)
 	}
 	return rows

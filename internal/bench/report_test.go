@@ -29,6 +29,8 @@ func TestFigure_Goal_MetOrMissed(t *testing.T) { // X9
 		{Figure{Unit: "/s", Value: 19}.beside("bare", 25), minRatio(0.8), "ratio >= 0.8", "missed"},
 		{Figure{Unit: "us", Value: 13}.beside("bare", 10), maxRatio(1.3), "ratio <= 1.3", "met"},
 		{Figure{Unit: "us", Value: 14}.beside("bare", 10), maxRatio(1.3), "ratio <= 1.3", "missed"},
+		{Figure{Unit: "ms", Value: 4}.beside("bare", 1), maxMore(3), "difference <= 3 ms", "met"},
+		{Figure{Unit: "ms", Value: 4.1}.beside("bare", 1), maxMore(3), "difference <= 3 ms", "missed"},
 	} {
 		f := c.figure.within(c.goal)
 		require.Equal(t, c.text, f.Goal)
@@ -74,6 +76,7 @@ func sample() Report {
 		{Name: "chain", Title: "chains", Environment: e, Began: began, Seconds: 12, Load: [2]float64{0.1, 1.5}, Figures: []Figure{
 			Figure{Name: "chains", Unit: "/s", Value: 19}.beside("bare workflows", 25).within(minRatio(0.8)),
 			{Name: "memory", Unit: "bytes", Value: 300},
+			Figure{Name: "beside", Unit: "ms", Value: 2}.without("peer", "Node is not installed"),
 		}},
 		{Name: "slots", Title: "sharing", Environment: e, Began: began, Figures: []Figure{Figure{Name: "over"}.within(maximum(0))}},
 	}}
@@ -106,6 +109,7 @@ func TestReport_WrittenAndRead_Equal(t *testing.T) { // X9
 		"goal": "ratio >= 0.8", "met": false,
 	}, raw.Benchmarks[0].Figures[0])
 	require.Equal(t, map[string]any{"name": "memory", "unit": "bytes", "value": 300.0}, raw.Benchmarks[0].Figures[1])
+	require.Equal(t, "Node is not installed", raw.Benchmarks[0].Figures[2]["missing"])
 	require.Equal(t, "7.0", raw.Benchmarks[0].Environment["redis"])
 	require.Equal(t, []float64{0.1, 1.5}, raw.Benchmarks[0].Load)
 
@@ -134,6 +138,7 @@ func TestReport_Printed_ShowsEveryFigure(t *testing.T) { // X9
 	require.Contains(t, text, "load average 0.1 before, 1.5 after")
 	require.Regexp(t, `(?m)^  chains +19 /s +25 /s +0.76 +ratio >= 0.8 +missed +bare workflows$`, text)
 	require.Regexp(t, `(?m)^  memory +300 bytes`, text)
+	require.Regexp(t, `(?m)^  beside +2 ms +not measured: Node is not installed +peer$`, text)
 	require.Regexp(t, `(?m)^  over +0 +<= 0 +met`, text)
 }
 
