@@ -31,6 +31,7 @@ if [ "$purpose" = test ]; then
 	apertium -l 2>/dev/null | grep -qw eng-spa || need apertium apertium-eng-spa # a real translator for a real node
 	"$(dirname "$0")/livekit.sh"     # a real media server for a real unit
 	"$(dirname "$0")/participant.sh" # and its participants
+	"$(dirname "$0")/npm.sh" examples/openai || [ $? = 3 ] # programs of OpenAI's protocol
 	"$(dirname "$0")/npm.sh" api/testdata/clients || [ $? = 3 ] # clients of OpenAI's protocol; without Node their tests are skipped
 fi
 [ -n "$missing" ] || exit 0
