@@ -29,7 +29,7 @@ trap 'exit 130' INT TERM
 
 field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" "$dir/ready.json"; }
 
-scripts/npm.sh internal/bench/peer >&2 || [ $? = 3 ] # a gateway to compare with; without Node the report states that it is missing
+scripts/npm.sh examples/openai/portkey >&2 || [ $? = 3 ] # a gateway to compare with; without Node the report states that it is missing
 commit=$(git describe --always --dirty 2>/dev/null || :)
 failed=0 number=0
 for name; do
@@ -43,7 +43,7 @@ for name; do
 		sleep 0.1
 	done
 	BERTH_REDIS_ADDR=$(field redisAddr) BERTH_TEMPORAL_ADDR=$(field temporalAddr) \
-		bin/berth-bench "$name" --scale "${SCALE:-1}" --json "$REPORT" --commit "$commit" --process Temporal=$server --peer internal/bench/peer >/dev/null || failed=1
+		bin/berth-bench "$name" --scale "${SCALE:-1}" --json "$REPORT" --commit "$commit" --process Temporal=$server --peer examples/openai/portkey >/dev/null || failed=1
 	stop
 done
 bin/berth-bench --json "$REPORT" ${DOCS:+--docs "$DOCS"}

@@ -359,7 +359,7 @@ func ServeProxy(ctx context.Context, addr, target string) error {
 func (r *Run) peerWay(ctx context.Context, provider string) (w *way, missing string, err error) {
 	program := filepath.Join(r.Peer, "node_modules", peerGateway, "build", "start-server.js")
 	if _, err := os.Stat(program); err != nil {
-		return nil, "not installed in the directory of --peer", nil
+		return nil, "not installed in the directory of --peer", nil //nolint:nilerr // a reason, not a fault
 	}
 	node, err := exec.LookPath("node")
 	if err != nil {

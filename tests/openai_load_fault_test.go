@@ -1,3 +1,5 @@
+//go:build faults
+
 package tests
 
 import (
@@ -26,8 +28,8 @@ import (
 	"berth/lua"
 )
 
-// load is what a process uses, and what Redis has done.
-type load struct {
+// processLoad is what a process uses, and what Redis has done.
+type processLoad struct {
 	goroutines int
 	memory     float64 // resident, in bytes
 	processor  float64 // seconds since the process has started
@@ -37,7 +39,7 @@ type load struct {
 }
 
 // readLoad reads the metrics of a process and of Redis.
-func readLoad(t *testing.T, metrics string, rdb *redis.Client) load {
+func readLoad(t *testing.T, metrics string, rdb *redis.Client) processLoad {
 	t.Helper()
 	number := func(text string) float64 {
 		v, err := strconv.ParseFloat(text, 64)
@@ -57,14 +59,14 @@ func readLoad(t *testing.T, metrics string, rdb *redis.Client) load {
 		require.NotNil(t, m, pattern)
 		return number(m[1])
 	}
-	return load{
+	return processLoad{
 		goroutines: int(metric("go_goroutines")), memory: metric("process_resident_memory_bytes"), processor: metric("process_cpu_seconds_total"),
 		scripts: field(`cmdstat_evalsha:calls=(\d+)`), redis: field(`used_cpu_user:(\S+)`) + field(`used_cpu_sys:(\S+)`), at: time.Now(),
 	}
 }
 
 // since describes what was used per second since an earlier time.
-func (l load) since(before load) string {
+func (l processLoad) since(before processLoad) string {
 	passed := l.at.Sub(before.at).Seconds()
 	return fmt.Sprintf("%d goroutines, %.1f MiB, %.0f ms of processor time per second; %.0f scripts per second, and Redis %.0f ms",
 		l.goroutines, l.memory/(1<<20), 1000*(l.processor-before.processor)/passed, (l.scripts-before.scripts)/passed, 1000*(l.redis-before.redis)/passed)
@@ -163,7 +165,7 @@ routes: {default: {paid: m, free: m}}
 		t.Helper()
 		s.eventually(what, func() bool { return provider.InFlight() == slots })
 	}
-	idle := func() load {
+	idle := func() processLoad {
 		before := readLoad(t, metrics, rdb)
 		<-time.After(5 * time.Second) // the time itself is measured
 		after := readLoad(t, metrics, rdb)
