@@ -150,7 +150,7 @@ func (s *Scripts) KeepAllAdmissions(ctx context.Context, all []Admissions, ttl t
 	ctx, end := script.begin(ctx)
 	err := keep()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		if err = script.Load(ctx, s.rdb).Err(); err == nil {
+		if err = s.KeepAdmissions(ctx, all[0], all[0].Queues[0], ttl); err == nil { // which loads the script
 			err = keep()
 		}
 	}

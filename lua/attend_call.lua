@@ -2,8 +2,9 @@
 --
 -- KEYS[1] calls for which clients wait, scored by when they are abandoned
 -- KEYS[2] client of the call
+-- KEYS[3] processes that run, scored by when they are presumed dead: with a process its clients are lost
 -- ARGV[1] call
--- ARGV[2] client
+-- ARGV[2] client: its process and its number, separated by /
 -- ARGV[3] event:
 --   joins    it waits, and becomes the client of the call
 --   follows  likewise, in place of one that was lost, which is not connected and has made fewer attempts
@@ -33,7 +34,9 @@ local held = redis.call('HMGET', KEYS[2], 'client', 'attempts')
 local own = held[1] == client
 if event == 'follows' and held[1] and not own then
   if tonumber(held[2] or 0) >= attempts then return { 'TAKEN' } end
-  if until_ms > now and redis.call('HEXISTS', KEYS[2], 'left') == 0 then return { 'CONNECTED' } end
+  local process = string.match(held[1], '^([^/]*)/')
+  local runs = tonumber(redis.call('ZSCORE', KEYS[3], process or '') or 0) > now
+  if runs and until_ms > now and redis.call('HEXISTS', KEYS[2], 'left') == 0 then return { 'CONNECTED' } end
 end
 if event == 'joins' or event == 'follows' then
   redis.call('HSET', KEYS[2], 'client', client, 'attempts', whole(attempts))

@@ -41,9 +41,10 @@ func TestAttendCall_ClientsComeAndGo_CallHasOneOrIsAbandoned(t *testing.T) { // 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+				require.NoError(t, s.MarkRunning(t.Context(), "p"))
 				call := berth.TaskRef{UserID: "key:1", TaskID: berth.NewID("chatcmpl-")}
 				for i, st := range c.steps {
-					code, err := s.AttendCall(t.Context(), lua.CallClient{Call: call, ID: st.client, Attempts: st.attempts, Grace: grace, Keep: time.Minute}, st.event)
+					code, err := s.AttendCall(t.Context(), lua.CallClient{Call: call, Process: "p", ID: st.client, Attempts: st.attempts, Grace: grace, Keep: time.Minute}, st.event)
 					require.NoError(t, err)
 					require.Equal(t, st.code, code, "step %d", i)
 				}
@@ -70,4 +71,38 @@ func TestAttendCall_ClientsComeAndGo_CallHasOneOrIsAbandoned(t *testing.T) { // 
 			})
 		})
 	}
+}
+
+// With its process a client is lost: a retry need not wait for the end of the grace.
+func TestAttendCall_ProcessDies_RetryFollowsSoon(t *testing.T) { // O6
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		call := berth.TaskRef{UserID: "u", TaskID: "c"}
+		follows := func() string {
+			code, err := s.AttendCall(t.Context(), lua.CallClient{Call: call, Process: "q", ID: "b", Attempts: 1, Grace: time.Hour, Keep: time.Hour}, lua.ClientFollows)
+			require.NoError(t, err)
+			return code
+		}
+		require.NoError(t, s.MarkRunning(t.Context(), "p"))
+		_, err := s.AttendCall(t.Context(), lua.CallClient{Call: call, Process: "p", ID: "a", Grace: time.Hour, Keep: time.Hour}, lua.ClientJoins)
+		require.NoError(t, err)
+		require.Equal(t, lua.CallConnected, follows())
+		require.Eventually(t, func() bool { return follows() == lua.CallAttended }, 20*time.Second, 50*time.Millisecond)
+	})
+}
+
+func TestTakeSubmission_Kept_TakenOnce(t *testing.T) { // O6
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		require.NoError(t, s.KeepSubmission(t.Context(), berth.TaskRef{UserID: "u:1", TaskID: "c"}, "hash", time.Minute))
+		_, ok, err := s.TakeSubmission(t.Context(), "u:1", "other")
+		require.NoError(t, err)
+		require.False(t, ok)
+		for _, want := range []bool{true, false} {
+			id, ok, err := s.TakeSubmission(t.Context(), "u:1", "hash")
+			require.NoError(t, err)
+			require.Equal(t, want, ok)
+			require.Equal(t, want, id == "c")
+		}
+	})
 }

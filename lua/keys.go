@@ -49,6 +49,14 @@ func (k Keys) AttendedCalls() string { return k.name("cs", "calls") }
 // CallClient is the hash of the client of a call.
 func (k Keys) CallClient(call berth.TaskRef) string { return k.name("cs", "client", call.String()) }
 
+// RunningProcesses is the sorted set of the API processes that run, scored by when they are presumed dead.
+func (k Keys) RunningProcesses() string { return k.name("cs", "running") }
+
+// Submission is the id of a call of which it is not known whether it was accepted.
+func (k Keys) Submission(userID, requestHash string) string {
+	return k.name("cs", "submission", berth.EscapeID(userID), requestHash)
+}
+
 // prefix begins every key of this cell. The scripts of model slots get it and append the names in include/room.lua.
 func (k Keys) prefix() string { return k.name("") }
 

@@ -125,7 +125,11 @@ var states = []State{
 	},
 	{
 		"clients that wait for calls", OwnerProcess, "the process that has the connection notes it every few seconds; a call without one is not cancelled",
-		[]string{"cs:calls", "cs:client:*"},
+		[]string{"cs:calls", "cs:client:*", "cs:running"},
+	},
+	{
+		"calls that may have been accepted", OwnerNone, "a retry of the client is another call",
+		[]string{"cs:submission:*"},
 	},
 	{
 		"marks of ended conferences, written checks", OwnerNone, "they only reject what is late",

@@ -439,7 +439,7 @@ func TestOpenAI_ClientLeaves_CallContinuesForTheGrace(t *testing.T) {
 	require.Contains(t, text, "and the end.")
 	require.EqualValues(t, 2, d.provider.Calls.Load())
 
-	// The process that has the connection dies with it: the grace runs elsewhere.
+	// The process that has the connection dies with it: the grace runs elsewhere, and a retry continues the call within it.
 	free = make(chan struct{})
 	d.provider.Answer(gated(free))
 	other := freeAddr(t)
@@ -457,6 +457,33 @@ func TestOpenAI_ClientLeaves_CallContinuesForTheGrace(t *testing.T) {
 	second.kill()
 	d.eventually("the provider's call to end", func() bool { return d.provider.InFlight() == 0 })
 	d.settled(t)
+}
+
+// O6: a retry of a client whose process was killed joins the call at another one, while the grace of the first connection runs.
+func TestOpenAI_APIKilled_RetryAtAnotherJoins(t *testing.T) {
+	t.Parallel()
+	d := newDurable(t, "BERTH_CALL_GRACE=30s")
+	other := freeAddr(t)
+	d.start("berth", []string{"api"}, append(append([]string{}, d.settings...), "BERTH_HTTP_ADDR="+other))
+	d.eventually("the second API", func() bool {
+		res, err := http.Get("http://" + other + "/readyz") //nolint:noctx // it ends soon
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return err == nil && res.StatusCode == http.StatusOK
+	})
+	free := make(chan struct{})
+	d.provider.Answer(gated(free))
+	lines := d.keyHolder.read(t.Context(), t, d.httpAddr)
+	for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
+	}
+	d.api.kill()
+	lines = d.keyHolder.read(t.Context(), t, other, "X-Stainless-Retry-Count", "1")
+	for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
+	}
+	close(free)
+	require.Contains(t, rest(lines), "[DONE]")
+	require.EqualValues(t, 1, d.provider.Calls.Load())
 }
 
 // O2: a call that is not streamed and has waited too long is refused, and keeps its place for its retry.

@@ -73,9 +73,9 @@ func (c *keyHolder) sent(ctx context.Context, addr, body string, header ...strin
 }
 
 // read begins a streamed call and returns its lines; the channel is closed when the response ends.
-func (c *keyHolder) read(ctx context.Context, t *testing.T, addr string) <-chan string {
+func (c *keyHolder) read(ctx context.Context, t *testing.T, addr string, header ...string) <-chan string {
 	t.Helper()
-	res, err := c.send(ctx, addr, chatBody("m", true))
+	res, err := c.send(ctx, addr, chatBody("m", true), header...)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, res.StatusCode)
 	lines := make(chan string, 1000)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,9 @@ import (
 
 const (
 	// lossWithin is how long a retry waits until the loss of its client's earlier connection is noted.
-	lossWithin = time.Second
+	lossWithin = 4 * time.Second
+	// unsureFor is how long a call of which it is not known whether it was accepted waits for a retry of its client.
+	unsureFor = time.Minute
 	// rememberClient is how long a call knows its last client.
 	rememberClient = time.Hour
 	// maxRestarts is how often a call begins again because the one that it joined was cancelled.
@@ -96,7 +99,7 @@ func (d *durable) make(ctx context.Context) (joined bool, err error) {
 	if d.plan, err = d.newPlan(); err != nil {
 		return false, err
 	}
-	d.attended = lua.CallClient{ID: berth.NewID(""), Attempts: d.Attempts, Grace: d.Grace, Keep: rememberClient}
+	d.attended = lua.CallClient{Process: d.Process, ID: berth.NewID(""), Attempts: d.Attempts, Grace: d.Grace, Keep: rememberClient}
 	if joined, err = d.join(ctx); err != nil {
 		return joined, err
 	}
@@ -160,6 +163,10 @@ func (d *durable) join(ctx context.Context) (joined bool, err error) {
 	}
 	if d.Attempts == 0 {
 		return false, nil
+	}
+	if id, unsure, err := d.Scripts.TakeSubmission(ctx, d.UserID, d.plan.RequestHash); unsure || err != nil {
+		d.plan.ID = cmp.Or(id, d.plan.ID) // it is submitted again, which starts it or joins it
+		return false, redisUnavailable(err)
 	}
 	found, err := d.Tasks.ForwardedTasks(ctx, d.UserID, d.plan.RequestHash)
 	if err != nil {
@@ -268,8 +275,10 @@ func (d *durable) start(ctx context.Context) error {
 		_, _, err = d.Starter.SubmitTask(ctx, d.plan)
 	}
 	if err != nil {
-		if code := berth.CodeOf(err); code != berth.CodeUnavailable && code != berth.CodeInternal { // else it may have been accepted
+		if code := berth.CodeOf(err); code != berth.CodeUnavailable && code != berth.CodeInternal {
 			d.withdraw(ctx, sub)
+		} else if kept := d.Scripts.KeepSubmission(ctx, d.plan.Ref(), d.plan.RequestHash, unsureFor); kept != nil {
+			d.Logger.DebugContext(ctx, "call that may have been accepted not kept", "call", d.plan.ID, "error", kept)
 		}
 		return err
 	}
@@ -432,9 +441,13 @@ func (d *durable) end(ctx context.Context) (ended bool, err error) {
 	return true, err
 }
 
-// CancelAbandoned cancels the calls for which no client has waited for the time of grace, until ctx ends. Every API process does so.
+// CancelAbandoned cancels the calls for which no client has waited for the time of grace, until ctx ends, and states that this process runs. Every API
+// process does so.
 func (g *Gateway) CancelAbandoned(ctx context.Context) error {
 	for pause.For(ctx, abandonedEvery) {
+		if err := g.Scripts.MarkRunning(ctx, g.Process); err != nil {
+			g.Logger.DebugContext(ctx, "running process not noted", "error", err)
+		}
 		calls, err := g.Scripts.TakeAbandonedCalls(ctx, abandonedBatch, abandonedFor)
 		if err != nil {
 			g.Logger.DebugContext(ctx, "abandoned calls not read", "error", err)
