@@ -444,9 +444,12 @@ func (d *durable) end(ctx context.Context) (ended bool, err error) {
 // CancelAbandoned cancels the calls for which no client has waited for the time of grace, until ctx ends, and states that this process runs. Every API
 // process does so.
 func (g *Gateway) CancelAbandoned(ctx context.Context) error {
-	for pause.For(ctx, abandonedEvery) {
+	for began := time.Now(); pause.For(ctx, abandonedEvery); {
 		if err := g.Scripts.MarkRunning(ctx, g.Process); err != nil {
 			g.Logger.DebugContext(ctx, "running process not noted", "error", err)
+		}
+		if time.Since(began) < g.Grace { // clients that have lost this process are about to return
+			continue
 		}
 		calls, err := g.Scripts.TakeAbandonedCalls(ctx, abandonedBatch, abandonedFor)
 		if err != nil {
