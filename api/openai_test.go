@@ -583,6 +583,7 @@ func TestOpenAI_NoisyNeighbour_NextSlotIsOfTheOther(t *testing.T) { // O2, G11
 func TestOpenAI_LargeBodies_ForwardedOrRefused(t *testing.T) { // O1
 	t.Parallel()
 	m := newModels(t, []int{1})
+	m.http.Timeout = 5 * time.Minute // the race detector makes them slow
 	var received atomic.Int64
 	m.providers[0].Answer(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
