@@ -64,6 +64,10 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 	require.NoError(t, err)
 	s.eventually("its call", func() bool { return exists(keys.ModelHolders("deepseek-chat")) })
 	submitNumbered(t, s.user("alice"), 0, moreThanAhead)
+	caller := s.newKeyHolder(t, "callers", "durable")
+	calling, hangUp := context.WithCancel(ctx)
+	defer hangUp()
+	caller.readers.Go(func() { _, _, _ = caller.sent(calling, s.httpAddr, chatBody("deepseek-chat", true)) })
 	waiting := s.inWorkflows()
 	require.Positive(t, waiting)
 
@@ -108,7 +112,7 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 		"configured limits of models":         func(map[string]bool) bool { return rdb.HExists(ctx, keys.ModelLimits("deepseek-chat"), "base").Val() },
 		"polled queues and running processes": func(map[string]bool) bool { return exists(keys.Pollers(), keys.Sweep()) },
 		"streams of tasks": func(missing map[string]bool) bool {
-			if lost && !missing["calls of models"] && !missing[lua.StateTasks] {
+			if lost && !missing["calls of models"] && !missing[lua.StateTasks] && !missing["clients that wait for calls"] {
 				select {
 				case <-calls.release:
 				default:
@@ -135,6 +139,9 @@ func TestRedis_LosesData_EachKindOfStateReturns(t *testing.T) {
 		"live information of conferences": func(map[string]bool) bool {
 			_, live, ok, err := scripts.ConferenceInfo(ctx, conference.E164)
 			return err == nil && ok && strings.Contains(string(live), `"participantCount":2`)
+		},
+		"clients that wait for calls": func(map[string]bool) bool {
+			return exists(keys.RunningProcesses()) && rdb.ZCard(ctx, keys.AttendedCalls()).Val() == 1
 		},
 		"guard": func(map[string]bool) bool { return exists(keys.Guard()) },
 	}
