@@ -42,7 +42,7 @@ run: ## Start everything in one process: Temporal, Redis, database, model, worke
 test: export TEMPORAL_DEBUG = 1
 test: $(GOTESTSUM) ## Run all tests on real servers, those of packages with the race detector
 	@scripts/setup.sh test
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build-demo
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	@GOTESTSUM=$(GOTESTSUM) RESULTS=$(RESULTS) scripts/test.sh $(MAKE) --no-print-directory
 
@@ -110,12 +110,17 @@ histories: build ## Record the histories of workflows again, until the first rel
 	$(GO) test -count=1 -run '^TestWorkflows_' ./workflows
 
 .PHONY: build
-build: page ## Build the programs berth, berth-bench, berth-dev, berth-sim and berth-demo into bin, with the page if Node is installed
+build: page ## Build the programs berth, berth-bench, berth-dev and berth-sim into bin, with the page if Node is installed
 	@test -x bin/berth-dev || echo "build: the first build compiles Temporal's server and takes several minutes; later ones take seconds"
 	@mkdir -p bin
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 	cd dev && $(GO) build -ldflags '$(LDFLAGS)' -o ../bin/berth-dev . && $(GO) build -ldflags '$(LDFLAGS)' -o ../bin/berth-sim ./sim
-	cd dev && $(GO) build -o ../bin/berth-demo ./demo && cd .. && $(GO) build -o bin/berth-demo-batch ./examples/openai/batch
+
+# Only the demonstration and its test need these.
+.PHONY: build-demo
+build-demo: build
+	@cd dev && $(GO) build -o ../bin/berth-demo ./demo
+	@$(GO) build -o bin/berth-demo-batch ./examples/openai/batch
 
 .PHONY: bench
 bench: build ## Measure berth against its baselines; BENCH=slots SCALE=0.1 DOCS=docs REPORT=FILE as in scripts/bench.sh
@@ -125,12 +130,12 @@ bench: build ## Measure berth against its baselines; BENCH=slots SCALE=0.1 DOCS=
 demo: ## Run five programs of OpenAI's protocol with faults, beside another gateway; fail if a line of the scoreboard is false
 	@scripts/setup.sh run
 	@scripts/npm.sh examples/openai && scripts/npm.sh examples/openai/portkey
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build-demo
 	@exec bin/berth-demo
 
 .PHONY: proof
 proof: export TEMPORAL_DEBUG = 1
-proof: build ## Run the long fault tests and list all failures; SEED=n repeats a run
+proof: build-demo ## Run the long fault tests and list all failures; SEED=n repeats a run
 	@scripts/setup.sh test
 	@SEED=$(SEED) GO=$(GO) scripts/proof.sh
 

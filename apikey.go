@@ -144,7 +144,7 @@ func (s *KeySettings) Normalize() (err error) {
 	if err := s.normalizeStorage(); err != nil {
 		return err
 	}
-	s.Models, s.ServiceTiers = distinct(s.Models), distinct(s.ServiceTiers)
+	s.Models, s.ServiceTiers = Distinct(s.Models), Distinct(s.ServiceTiers)
 	return nil
 }
 
@@ -155,8 +155,8 @@ func keyLimit(field string, n int) error {
 	return nil
 }
 
-// distinct returns the values in their order, each once.
-func distinct(values []string) (out []string) {
+// Distinct returns the values in their order, each once.
+func Distinct(values []string) (out []string) {
 	for _, v := range values {
 		if !slices.Contains(out, v) {
 			out = append(out, v)

@@ -64,6 +64,9 @@ func (s TaskStatus) Final() bool {
 	return s == TaskCompleted || s == TaskFailed || s == TaskCancelled
 }
 
+// Repeatable reports whether a request that led to such a task is a new one: a failed or cancelled task is never replayed.
+func (s TaskStatus) Repeatable() bool { return s == TaskFailed || s == TaskCancelled }
+
 // Step is one model call with the routing that was fixed when the task was accepted.
 type Step struct {
 	Name  StepName `json:"name"`

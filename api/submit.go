@@ -202,7 +202,7 @@ func (s *server) accept(ctx context.Context, sub submission) (*submitOutput, err
 			return nil, sub.mismatch()
 		case !replayed:
 			return s.accepted(ctx, task), nil
-		case !repeatable(task.Status):
+		case !task.Status.Repeatable():
 			return s.replay(ctx, task, cmp.Or(sub.clientID, sub.key, sub.plan.RequestHash))
 		case sub.clientID != "":
 			return nil, errorIn("taskId", berth.CodeConflict, "task already finished (status %s); submit with another id", task.Status)
@@ -217,11 +217,6 @@ func (s *server) settled(ctx context.Context, p berth.TaskPlan) (task berth.Task
 		return berth.Task{}, false, fmt.Errorf("submit task %s again: %w", p.ID, err)
 	}
 	return s.known(ctx, p)
-}
-
-// repeatable reports whether a request that led to such a task is a new one: a failed or cancelled task is never replayed.
-func repeatable(status berth.TaskStatus) bool {
-	return status == berth.TaskFailed || status == berth.TaskCancelled
 }
 
 // start stores the texts and starts the task. The question whether the models are served needs Redis, so without it nothing is
@@ -264,14 +259,11 @@ func (s *server) identify(ctx context.Context, sub *submission) (task berth.Task
 	if found && newest.RequestHash != p.RequestHash {
 		return berth.Task{}, false, sub.mismatch()
 	}
-	p.Number = newest.Number
 	// The key of a client means one task. Where the request is the key, it is a new one after its texts were erased.
 	expired := sub.key == "" && (newest.Erased || s.Clock().Sub(newest.AcceptedAt) >= s.Config.ReplayWindow)
-	if newest.Status != "" && (expired || repeatable(newest.Status)) {
-		p.Number++
-	}
+	p.Number, known = newest.Next(expired)
 	p.ID = berth.DerivedID("t_", p.UserID, p.Key, strconv.FormatInt(p.Number, 10))
-	if newest.Status == "" || p.Number > newest.Number {
+	if !known {
 		return berth.Task{}, false, nil
 	}
 	return s.known(ctx, *p)

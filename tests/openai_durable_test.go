@@ -52,6 +52,21 @@ routes: {default: {paid: m, free: m}}
 	return d
 }
 
+// secondAPI starts another API process and returns its address.
+func (d *durable) secondAPI(t *testing.T) (addr string, api *process) {
+	t.Helper()
+	addr = freeAddr(t)
+	api = d.start("berth", []string{"api"}, append(append([]string{}, d.settings...), "BERTH_HTTP_ADDR="+addr))
+	d.eventually("the second API", func() bool {
+		res, err := http.Get("http://" + addr + "/readyz") //nolint:noctx // it ends soon
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return err == nil && res.StatusCode == http.StatusOK
+	})
+	return addr, api
+}
+
 // settled returns what the calls of the team have cost, once the budget has nothing reserved: the sum of the usage log is what was taken from it.
 func (d *durable) settled(t *testing.T) (credits berth.Credits) {
 	t.Helper()
@@ -252,6 +267,17 @@ func dataOf(text string) (data string) {
 	return data
 }
 
+// begun returns once a stream has the first part of a gated answer.
+func begun(t *testing.T, lines <-chan string) {
+	t.Helper()
+	for line := range lines {
+		if strings.Contains(line, "The beginning") {
+			return
+		}
+	}
+	require.FailNow(t, "the stream ended without an answer")
+}
+
 // gated answers in two parts, the second once it is opened.
 func gated(free <-chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -358,8 +384,7 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 		first, _ := answers(true)
 		close(first)
 		lines := d.keyHolder.read(t.Context(), t, d.httpAddr)
-		for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
-		}
+		begun(t, lines)
 		before := d.settledBefore(t)
 		d.worker.kill()
 		d.worker = d.startWorker()
@@ -372,8 +397,7 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 		first, free := answers(true)
 		close(first)
 		lines := d.keyHolder.read(t.Context(), t, d.httpAddr)
-		for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
-		}
+		begun(t, lines)
 		d.api.kill()
 		require.NotContains(t, rest(lines), "[DONE]")
 		d.startAPI()
@@ -386,8 +410,7 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 		first, free := answers(true)
 		close(first)
 		lines := d.keyHolder.read(t.Context(), t, d.httpAddr)
-		for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
-		}
+		begun(t, lines)
 		d.infra.kill()
 		d.startInfra()
 		close(free)
@@ -421,8 +444,7 @@ func TestOpenAI_ClientLeaves_CallContinuesForTheGrace(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lines := d.keyHolder.read(ctx, t, d.httpAddr)
-		for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
-		}
+		begun(t, lines)
 	}
 	leave()
 	left := time.Now()
@@ -442,18 +464,9 @@ func TestOpenAI_ClientLeaves_CallContinuesForTheGrace(t *testing.T) {
 	// The process that has the connection dies with it: the grace runs elsewhere, and a retry continues the call within it.
 	free = make(chan struct{})
 	d.provider.Answer(gated(free))
-	other := freeAddr(t)
-	second := d.start("berth", []string{"api"}, append(append([]string{}, d.settings...), "BERTH_HTTP_ADDR="+other))
-	d.eventually("the second API", func() bool {
-		res, err := http.Get("http://" + other + "/readyz") //nolint:noctx // it ends soon
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		return err == nil && res.StatusCode == http.StatusOK
-	})
+	other, second := d.secondAPI(t)
 	lines := d.keyHolder.read(t.Context(), t, other)
-	for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
-	}
+	begun(t, lines)
 	second.kill()
 	d.eventually("the provider's call to end", func() bool { return d.provider.InFlight() == 0 })
 	d.settled(t)
@@ -463,24 +476,14 @@ func TestOpenAI_ClientLeaves_CallContinuesForTheGrace(t *testing.T) {
 func TestOpenAI_APIKilled_RetryAtAnotherJoins(t *testing.T) {
 	t.Parallel()
 	d := newDurable(t, "BERTH_CALL_GRACE=30s")
-	other := freeAddr(t)
-	d.start("berth", []string{"api"}, append(append([]string{}, d.settings...), "BERTH_HTTP_ADDR="+other))
-	d.eventually("the second API", func() bool {
-		res, err := http.Get("http://" + other + "/readyz") //nolint:noctx // it ends soon
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		return err == nil && res.StatusCode == http.StatusOK
-	})
+	other, _ := d.secondAPI(t)
 	free := make(chan struct{})
 	d.provider.Answer(gated(free))
 	lines := d.keyHolder.read(t.Context(), t, d.httpAddr)
-	for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
-	}
+	begun(t, lines)
 	d.api.kill()
 	lines = d.keyHolder.read(t.Context(), t, other, "X-Stainless-Retry-Count", "1")
-	for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
-	}
+	begun(t, lines)
 	close(free)
 	require.Contains(t, rest(lines), "[DONE]")
 	require.EqualValues(t, 1, d.provider.Calls.Load())
@@ -494,8 +497,7 @@ func TestOpenAI_RefusedCall_KeepsItsPlace(t *testing.T) {
 	d.provider.Answer(gated(free))
 	for range 2 { // all slots
 		lines := d.keyHolder.read(t.Context(), t, d.httpAddr)
-		for !strings.Contains(<-lines, "The beginning") { //nolint:revive // the lines before
-		}
+		begun(t, lines)
 	}
 	res, err := d.keyHolder.send(t.Context(), d.httpAddr, chatBody("m", false))
 	require.NoError(t, err)

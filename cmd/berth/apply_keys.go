@@ -60,7 +60,7 @@ func (p *applyPlan) keysOf(ctx context.Context, of string, owner client.Key, exi
 // keySpec returns the settings of a key, with the names of the models that the file names by alias.
 func (p *applyPlan) keySpec(ctx context.Context, k declaration.Key) (client.KeySpec, error) {
 	spec := client.KeySpec{
-		Title: k.Title, RPM: k.RPM, TPM: k.TPM, MaxCalls: k.MaxCalls, ServiceTiers: distinct(k.ServiceTiers), EndUsers: k.EndUsers,
+		Title: k.Title, RPM: k.RPM, TPM: k.TPM, MaxCalls: k.MaxCalls, ServiceTiers: berth.Distinct(k.ServiceTiers), EndUsers: k.EndUsers,
 		Durability: string(k.Durability), Retention: string(k.Retention), ExpiresAt: k.ExpiresAt,
 	}
 	for i, name := range k.Models {
@@ -84,18 +84,8 @@ func (p *applyPlan) keySpec(ctx context.Context, k declaration.Key) (client.KeyS
 		}
 		spec.Models = append(spec.Models, m.Name)
 	}
-	spec.Models = distinct(spec.Models)
+	spec.Models = berth.Distinct(spec.Models)
 	return spec, nil
-}
-
-// distinct returns the values in their order, each once.
-func distinct(values []string) (out []string) {
-	for _, v := range values {
-		if !slices.Contains(out, v) {
-			out = append(out, v)
-		}
-	}
-	return out
 }
 
 // key plans one key. now are those of its team or application with its title.

@@ -203,13 +203,10 @@ func (d *durable) joinByKey(ctx context.Context) (known bool, err error) {
 		return false, &berth.Error{
 			Code: berth.CodeIdempotencyMismatch, Field: "Idempotency-Key", Message: "already used for a different request: send each request with a key of its own",
 		}
-	case newest.Status == berth.TaskFailed || newest.Status == berth.TaskCancelled:
-		p.Number, newest.Status = newest.Number+1, ""
-	default:
-		p.Number = newest.Number
 	}
+	p.Number, known = newest.Next(false)
 	p.ID = berth.DerivedID("chatcmpl-", p.UserID, p.Key, strconv.FormatInt(p.Number, 10))
-	if newest.Status == "" {
+	if !known {
 		return false, nil
 	}
 	d.attended.Call = p.Ref()
@@ -266,8 +263,7 @@ func (d *durable) start(ctx context.Context) error {
 	}
 	own := d.Call
 	own.ID = d.plan.ID
-	sub := own.submission()
-	reply, err := d.admitted(ctx, own, sub)
+	reply, err := d.admitted(ctx, own)
 	if err != nil {
 		return err
 	}
@@ -276,7 +272,7 @@ func (d *durable) start(ctx context.Context) error {
 	}
 	if err != nil {
 		if code := berth.CodeOf(err); code != berth.CodeUnavailable && code != berth.CodeInternal {
-			d.withdraw(ctx, sub)
+			d.withdraw(ctx, own)
 		} else if kept := d.Scripts.KeepSubmission(ctx, d.plan.Ref(), d.plan.RequestHash, unsureFor); kept != nil {
 			d.Logger.DebugContext(ctx, "call that may have been accepted not kept", "call", d.plan.ID, "error", kept)
 		}

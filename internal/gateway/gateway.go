@@ -221,13 +221,12 @@ func (m *making) rounds() (most int) {
 
 // admit reserves what the call may cost, and its admissions. A refused call uses nothing of any limit.
 func (m *making) admit(ctx context.Context) (leave func(), err error) {
-	sub := m.submission()
-	reply, err := m.admitted(ctx, m.Call, sub)
+	reply, err := m.admitted(ctx, m.Call)
 	if err != nil {
 		return nil, err
 	}
 	if err := m.reserve(ctx); err != nil {
-		m.withdraw(ctx, sub)
+		m.withdraw(ctx, m.Call)
 		return nil, err
 	}
 	m.client.Admitted(reply)
@@ -242,8 +241,8 @@ func (c Call) submission() lua.Submission {
 }
 
 // admitted admits a call. Its error is a *Refusal if a limit is reached.
-func (g *Gateway) admitted(ctx context.Context, c Call, sub lua.Submission) (lua.AdmitReply, error) {
-	reply, err := g.Scripts.AdmitTask(ctx, sub)
+func (g *Gateway) admitted(ctx context.Context, c Call) (lua.AdmitReply, error) {
+	reply, err := g.Scripts.AdmitTask(ctx, c.submission())
 	switch {
 	case err != nil:
 		return reply, redisUnavailable(err)
@@ -259,11 +258,11 @@ func (g *Gateway) admitted(ctx context.Context, c Call, sub lua.Submission) (lua
 }
 
 // withdraw undoes the admission of a call that is refused.
-func (g *Gateway) withdraw(ctx context.Context, sub lua.Submission) {
+func (g *Gateway) withdraw(ctx context.Context, c Call) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	if err := g.Scripts.WithdrawSubmission(ctx, sub); err != nil {
-		g.Logger.WarnContext(ctx, "admission of a refused call not withdrawn", "call", sub.Task.TaskID, "error", err)
+	if err := g.Scripts.WithdrawSubmission(ctx, c.submission()); err != nil {
+		g.Logger.WarnContext(ctx, "admission of a refused call not withdrawn", "call", c.ID, "error", err)
 	}
 }
 

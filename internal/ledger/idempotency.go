@@ -21,6 +21,19 @@ type Submission struct {
 	Erased bool
 }
 
+// Next returns the number of the task that a request with the key means, and whether that is the newest one. Its request leads to another task if the
+// newest one can be repeated, or has expired.
+func (s Submission) Next(expired bool) (number int64, newest bool) {
+	switch {
+	case s.Status == "":
+		return s.Number, false
+	case expired || s.Status.Repeatable():
+		return s.Number + 1, false
+	default:
+		return s.Number, true
+	}
+}
+
 // FindSubmission returns the newest task of a key; CodeNotFound for a key that is not in use.
 func (l *Ledger) FindSubmission(ctx context.Context, userID, key string) (Submission, error) {
 	return find(ctx, l, "find submission", func(s *Submission) []any {

@@ -73,7 +73,6 @@ func Try(t *testing.T, client Client, noNode, url, key string) {
 // Install installs the clients for Node. Without Node it returns what is missing.
 func Install(t *testing.T) (missing string) {
 	t.Helper()
-	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "../scripts/npm.sh", "api/testdata/clients").CombinedOutput()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() == 3 {
 		return string(out)
