@@ -19,7 +19,7 @@ func TestBench_Help_HasOnlyItsOwnFlags(t *testing.T) { // X9
 	for _, m := range regexp.MustCompile(`(?m)^ +(?:-h, )?--([a-z-]+)`).FindAllSubmatch(out, -1) {
 		flags = append(flags, string(m[1]))
 	}
-	require.Equal(t, []string{"help", "scale", "json", "docs", "commit", "process", "version"}, flags, "%s", out)
+	require.Equal(t, []string{"help", "scale", "json", "docs", "commit", "process", "version", "peer"}, flags, "%s", out)
 }
 
 func TestBench_OneBenchmark_ReportHasItsFigures(t *testing.T) { // X9

@@ -66,42 +66,66 @@ func (o *owner) acquire(e *record) {
 	})
 }
 
-// claim confirms a grant that is already in use. If it fails, the next renewal retries it.
-func (o *owner) claim(e *record) {
-	m := lua.ModelLeases{Model: e.model, Limits: o.opts.Limits(e.model), Holders: []lua.HeldLease{{Lease: e.lease, Upstream: e.upstream}}}
-	o.renewal([]lua.ModelLeases{m}, [][]*record{{e}}, func(*owner) {})
+// claim confirms grants that are already in use, those that arrive while it waits for replies together. What fails, the next renewal retries.
+func (o *owner) claim(granted ...*record) {
+	o.granted = append(o.granted, granted...)
+	if len(o.granted) == 0 || o.claims == maxClaims {
+		return
+	}
+	o.claims++
+	var b batch
+	b, o.granted = o.take(o.granted)
+	o.renewal(b, min(o.opts.GrantTTL, o.opts.TTL/2), func(o *owner, _ bool) {
+		o.claims--
+		o.claim()
+	})
 }
 
-// renew renews everything in one call.
+// renew renews everything, one batch after the other, so that grants and releases do not wait for all of it.
 func (o *owner) renew() {
 	o.renewals++
-	models, records := o.everything()
-	o.renewal(models, records, func(o *owner) { o.renewals-- })
+	o.renewBatch(o.everything(), time.Now().Add(o.opts.TTL/2))
 }
 
-func (o *owner) renewal(models []lua.ModelLeases, records [][]*record, after func(*owner)) {
-	scripts, times := o.scripts, o.times
-	o.call(o.opts.TTL/2, func(ctx context.Context) func(*owner) {
-		sent := time.Now()
-		now, renewals, err := scripts.RenewSlots(ctx, times, models)
-		return func(o *owner) {
-			after(o)
-			if !o.answered("renew", err) {
-				return
-			}
-			o.clock.seen(now, sent)
-			for i, m := range renewals {
-				for j, code := range m.Holders {
-					o.renewed(records[i][j], sent, code)
-				}
-				for j, r := range m.Waiters {
-					o.replied(records[i][len(m.Holders)+j], sent, r)
-				}
-				o.waits(m.Next)
-				o.watch(models[i].Model, m.Next)
-			}
+func (o *owner) renewBatch(all []*record, until time.Time) {
+	b, rest := o.take(all)
+	o.renewal(b, time.Until(until), func(o *owner, ok bool) {
+		if ok && len(rest) > 0 && !o.closing {
+			o.renewBatch(rest, until)
+		} else {
+			o.renewals--
 		}
 	})
+}
+
+// renewal renews a batch. after gets whether Redis replied.
+func (o *owner) renewal(b batch, timeout time.Duration, after func(o *owner, ok bool)) {
+	scripts, times := o.scripts, o.times
+	o.call(timeout, func(ctx context.Context) func(*owner) {
+		sent := time.Now()
+		now, renewals, err := scripts.RenewSlots(ctx, times, b.models)
+		return func(o *owner) {
+			if err == nil {
+				o.clock.seen(now, sent)
+				o.handle(b, sent, renewals)
+			}
+			after(o, o.answered("renew", err))
+		}
+	})
+}
+
+// handle handles the results of a renewal that was sent at the given time.
+func (o *owner) handle(b batch, sent time.Time, renewals []lua.ModelRenewal) {
+	for i, m := range renewals {
+		for j, code := range m.Holders {
+			o.renewed(b.records[i][j], sent, code)
+		}
+		for j, r := range m.Waiters {
+			o.replied(b.records[i][len(m.Holders)+j], sent, r)
+		}
+		o.waits(m.Next)
+		o.watch(b.models[i].Model, m.Next)
+	}
 }
 
 // renewed handles the result of renewing a held slot.

@@ -1,5 +1,5 @@
 // Package lease manages one process's leases on the concurrent calls of models. It acquires slots, waits for them in the
-// model's waiting room in Redis, renews all of them in one call, and cancels a holder's context before its slot can be
+// model's waiting room in Redis, renews all of them in batches, and cancels a holder's context before its slot can be
 // granted to another one.
 //
 // One goroutine, the owner, holds all state and does no I/O. Calls to Redis run in their own goroutines and report back to

@@ -16,6 +16,8 @@ const (
 	firstBackoff = 50 * time.Millisecond // after the first failed call to Redis; doubles up to RenewEvery
 	minRenewGap  = 5 * time.Millisecond  // between two renewals that waiters request
 	maxRenewals  = 4                     // in flight; more than one only while Redis hangs
+	maxClaims    = 4                     // calls in flight; the grants that arrive meanwhile are claimed together
+	batchSize    = 128                   // records that one call renews: Redis does nothing else meanwhile
 	closingTime  = 3 * time.Second       // for the last calls to Redis when Run ends
 	stoppingTime = time.Second           // for the holders to stop and release before that
 )
@@ -32,8 +34,10 @@ type owner struct {
 	pokeAt   time.Time // an earlier one requested by waiters; zero for none
 	failing  bool
 	retries  pause.Backoff
-	renewals int // in flight
-	calls    int // of any kind in flight
+	renewals int       // of everything, in flight
+	granted  []*record // to be claimed
+	claims   int       // calls in flight
+	calls    int       // of any kind in flight
 	closing  bool
 	used     map[string]bool // models that this process has had records of
 }
@@ -278,39 +282,55 @@ func (o *owner) answered(what string, err error) bool {
 	return false
 }
 
-// everything returns the records of this process by model, waiters in order of arrival, and the watched models.
-func (o *owner) everything() (models []lua.ModelLeases, records [][]*record) {
+// everything returns the records of this process by model: holders, then waiters in order of arrival.
+func (o *owner) everything() []*record {
 	all := make([]*record, 0, len(o.records))
 	for _, e := range o.records {
-		if !e.ending {
-			all = append(all, e)
-		}
+		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b *record) int {
-		return cmp.Or(cmp.Compare(a.model, b.model), compareBool(b.holding, a.holding), cmp.Compare(a.number, b.number))
+		return cmp.Or(compareBool(b.holding, a.holding), cmp.Compare(a.model, b.model), cmp.Compare(a.number, b.number))
 	})
-	for _, e := range all {
-		last := len(models) - 1
-		if last < 0 || models[last].Model != e.model {
-			models = append(models, lua.ModelLeases{Model: e.model, Limits: o.opts.Limits(e.model)})
-			records = append(records, nil)
-			last++
+	return all
+}
+
+// batch is what one call renews: the records of each model in the order of its holders and waiters.
+type batch struct {
+	models  []lua.ModelLeases
+	records [][]*record
+}
+
+// model adds a model.
+func (b *batch) model(name string, limits lua.ModelLimits) *lua.ModelLeases {
+	b.models, b.records = append(b.models, lua.ModelLeases{Model: name, Limits: limits}), append(b.records, nil)
+	return &b.models[len(b.models)-1]
+}
+
+// take returns the first of the records that are still there, as one call renews them, and the rest.
+func (o *owner) take(all []*record) (b batch, rest []*record) {
+	n := min(len(all), batchSize)
+	taken := slices.DeleteFunc(slices.Clone(all[:n]), func(e *record) bool { return e.ending || o.records[e.lease] != e })
+	slices.SortStableFunc(taken, func(x, y *record) int {
+		return cmp.Or(cmp.Compare(x.model, y.model), compareBool(y.holding, x.holding))
+	})
+	for i, e := range taken {
+		if i == 0 || taken[i-1].model != e.model {
+			b.model(e.model, o.opts.Limits(e.model))
 		}
-		m := &models[last]
-		if e.holding {
+		last := len(b.models) - 1
+		if m := &b.models[last]; e.holding {
 			m.Holders = append(m.Holders, lua.HeldLease{Lease: e.lease, Upstream: e.upstream})
 		} else {
 			m.Waiters = append(m.Waiters, lua.WaitingLease{Lease: e.lease, Ticket: e.ticket})
 		}
-		records[last] = append(records[last], e)
+		b.records[last] = append(b.records[last], e)
 		delete(o.watched, e.model)
 	}
 	for model := range o.watched {
-		models = append(models, lua.ModelLeases{Model: model, Limits: o.opts.Limits(model)})
-		records = append(records, nil)
+		b.model(model, o.opts.Limits(model))
 	}
 	clear(o.watched)
-	return models, records
+	return b, all[n:]
 }
 
 func compareBool(a, b bool) int {
