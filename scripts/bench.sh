@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 REPORT=${REPORT:-${DOCS:+$DOCS/measurements.json}}
 REPORT=${REPORT:-bin/bench.json}
 if [ $# -eq 0 ]; then
-	set -- stream readers direct chain telemetry dispatch cost recovery slots
+	set -- stream readers openai chain telemetry dispatch cost recovery slots
 	rm -f "$REPORT"
 fi
 

@@ -23,7 +23,7 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{"stream", "tokens from the provider to the client, and the first token of a task", stream},
 		{"readers", "open event streams", readers},
-		{"direct", "calls of OpenAI's protocol, beside a reverse proxy and another gateway", direct},
+		{"openai", "calls of OpenAI's protocol, beside a reverse proxy, another gateway and a bare workflow", openai},
 		{"chain", "chains of three model calls", chain},
 		{"telemetry", "the same work with and without exported traces", telemetry},
 		{"dispatch", "choosing nodes, turns, nodes over HTTP", dispatch},

@@ -11,10 +11,10 @@ import (
 )
 
 // A chunk that passes through the proxy has the time at which the provider sent it, and a call that breaks off is an error.
-func TestDirect_CallThroughProxy_EachChunkHasItsTime(t *testing.T) { // O11
+func TestOpenAI_CallThroughProxy_EachChunkHasItsTime(t *testing.T) { // O11
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
-	var p directProvider
+	var p openaiProvider
 	p.Store(&provider{tokens: 5})
 	server, err := listen(ctx, &p)
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestDirect_CallThroughProxy_EachChunkHasItsTime(t *testing.T) { // O11
 		require.NoError(t, server.Close())
 	}()
 	require.NoError(t, listens(ctx, addr))
-	w := newWay(bareProxy, "http://"+addr+"/v1", child{}, http.Header{})
+	w := newWay(bareProxy, "http://"+addr+"/v1", http.Header{})
 	defer w.http.CloseIdleConnections()
 	chunks := 0
 	require.NoError(t, w.call(ctx, func(sent string) {

@@ -25,26 +25,28 @@ import (
 )
 
 const (
-	// directCalls is how many calls are made one after another, and then as many of which some are concurrent.
-	directCalls = 500
-	// directStreams are read concurrently: each has directChunks chunks, one every directPause.
-	directStreams, directChunks, directPause = parallel, 500, 10 * time.Millisecond
-	// directRounds is how often the ways alternate where calls are concurrent.
-	directRounds = 3
+	// openaiCalls is how many calls are made one after another, and then as many of which some are concurrent.
+	openaiCalls = 500
+	// openaiStreams are read concurrently: each has openaiChunks chunks, one every openaiPause.
+	openaiStreams, openaiChunks, openaiPause = parallel, 500, 10 * time.Millisecond
+	// openaiRounds is how often the ways alternate where calls are concurrent.
+	openaiRounds = 3
 
-	directModel = "bench"
+	openaiModel = "bench"
+	firstChunk  = "first chunk, one call after another"
 	bareProxy   = "bare Go reverse proxy"
 	peerGateway = "@portkey-ai/gateway"
 )
 
-// way is a process between the same clients and the same provider, with what was measured of it.
-type way struct {
-	child
+var firstChunkBusy = fmt.Sprintf("first chunk, %d concurrent calls", parallel)
 
-	name   string
-	url    string // of the protocol
-	header http.Header
-	http   *http.Client
+// way is what is between the same clients and the same provider, with what was measured of it.
+type way struct {
+	name      string
+	url       string // of the protocol
+	header    http.Header
+	http      *http.Client
+	processes []child
 
 	// first are the times until the first chunk, of calls one after another, and busy those of concurrent ones. late are the times from when the
 	// provider sent a chunk until the client had it.
@@ -53,14 +55,15 @@ type way struct {
 	idle, used time.Duration
 }
 
-// directProvider is the provider of all ways. Its answers are changed while they run.
-type directProvider struct{ atomic.Pointer[provider] }
+// openaiProvider is the provider of all ways. Its answers are changed while they run.
+type openaiProvider struct{ atomic.Pointer[provider] }
 
-func (p *directProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.Load().ServeHTTP(w, r) }
+func (p *openaiProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.Load().ServeHTTP(w, r) }
 
-// direct compares calls of OpenAI's protocol with those through a proxy that does nothing else, and through another gateway.
-func direct(ctx context.Context, r *Run) (err error) {
-	p := &directProvider{}
+// openai compares direct and durable calls with those through a proxy that does nothing else, and through another gateway. Durable ones are
+// also compared with a workflow that does nothing else.
+func openai(ctx context.Context, r *Run) (err error) {
+	p := &openaiProvider{}
 	p.Store(&provider{tokens: 1})
 	server, err := listen(ctx, p)
 	if err != nil {
@@ -86,51 +89,62 @@ func direct(ctx context.Context, r *Run) (err error) {
 		return fmt.Errorf("create temporary directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	h, measured, err := r.directWay(ctx, server.Addr, filepath.Join(dir, "routing.yaml"))
+	h, direct, durable, err := r.berthWays(ctx, server.Addr, filepath.Join(dir, "routing.yaml"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-
-	ways := append([]*way{measured}, others...)
-	if err := r.firstChunks(ctx, ways); err != nil {
+	bareOne, stop, err := bareWorkflow(ctx, r.Config, 1)
+	if err != nil {
 		return err
 	}
-	p.Store(&provider{tokens: r.times(directChunks), pause: directPause})
+	defer stop()
+
+	ways := append([]*way{direct, durable}, others...)
+	bare := &way{name: "bare workflow with one empty activity, start to result"}
+	if err := r.firstChunks(ctx, ways, bare, bareOne); err != nil {
+		return err
+	}
+	p.Store(&provider{tokens: r.times(openaiChunks), pause: openaiPause})
 	if err := r.chunks(ctx, ways); err != nil {
 		return err
 	}
-	for _, o := range others {
-		r.compare(measured, o)
+	for _, w := range []*way{direct, durable} {
+		for _, o := range others {
+			r.compare(w, o, w == direct && o == proxy)
+		}
+		if missing != "" {
+			r.add(Figure{Name: w.name + ": " + firstChunk + ", p50; " + peerGateway, Unit: "ms", Value: milliseconds(w.first.at(0.5))}.
+				without(peerGateway, missing))
+		}
 	}
-	if missing != "" {
-		r.add(Figure{Name: "direct call: first chunk, one call after another, p50; " + peerGateway, Unit: "ms", Value: milliseconds(measured.first.at(0.5))}.
-			without(peerGateway, missing))
-	}
+	r.quantiles(durable.name+": "+firstChunk, durable.first, bare.name, bare.first, maxRatio(1.2))
+	r.quantiles(durable.name+": "+firstChunkBusy, durable.busy, bare.name, bare.busy)
 	return nil
 }
 
 // compare adds the figures of calls through berth beside those of another way.
-func (r *Run) compare(measured, other *way) {
+func (r *Run) compare(measured, other *way, goals bool) {
 	var first, late, chunk []goal
-	if other.name == bareProxy {
+	if goals {
 		first, late, chunk = []goal{maxMore(3)}, []goal{maximum(1)}, []goal{maxRatio(3)}
 	}
-	r.quantiles("direct call: first chunk, one call after another", measured.first, other.name, other.first, first...)
-	r.quantiles(fmt.Sprintf("direct call: first chunk, %d concurrent calls", parallel), measured.busy, other.name, other.busy)
-	r.quantiles(fmt.Sprintf("direct call: chunk from the provider to the client, %d streams", directStreams), measured.late, other.name, other.late, late...)
-	f := Figure{Name: "direct call: processor time of a chunk", Unit: "us", Value: measured.perChunk()}.beside(other.name, other.perChunk())
+	name := measured.name + ": "
+	r.quantiles(name+firstChunk, measured.first, other.name, other.first, first...)
+	r.quantiles(name+firstChunkBusy, measured.busy, other.name, other.busy)
+	r.quantiles(fmt.Sprintf("%schunk from the provider to the client, %d streams", name, openaiStreams), measured.late, other.name, other.late, late...)
+	f := Figure{Name: name + "processor time of a chunk", Unit: "us", Value: measured.perChunk()}.beside(other.name, other.perChunk())
 	for _, g := range chunk {
 		f = f.within(g)
 	}
 	r.add(f)
 }
 
-// firstChunks measures the time until the first chunk of an answer. The provider responds without delay.
-func (r *Run) firstChunks(ctx context.Context, ways []*way) error {
-	n := r.times(directCalls)
+// firstChunks measures the time until the first chunk of an answer, and that of bare workflows. The provider responds without delay.
+func (r *Run) firstChunks(ctx context.Context, ways []*way, bare *way, bareOne func(context.Context, int) error) error {
+	n := r.times(openaiCalls)
 	r.step("%d calls, one after another on each of %d ways", n, len(ways))
-	for range n {
+	for i := range n {
 		for _, w := range ways {
 			took, err := w.firstChunk(ctx)
 			if err != nil {
@@ -138,12 +152,18 @@ func (r *Run) firstChunks(ctx context.Context, ways []*way) error {
 			}
 			w.first = append(w.first, took)
 		}
+		began := time.Now()
+		if err := bareOne(ctx, i); err != nil {
+			return err
+		}
+		bare.first = append(bare.first, time.Since(began))
 	}
 	r.step("%d calls, of which %d are concurrent", n, parallel)
-	for range directRounds {
+	for range openaiRounds {
+		calls := max(parallel, n/openaiRounds)
 		for _, w := range ways {
-			took := make(latencies, max(parallel, n/directRounds))
-			_, err := concurrently(ctx, len(took), parallel, func(ctx context.Context, i int) (err error) {
+			took := make(latencies, calls)
+			_, err := concurrently(ctx, calls, parallel, func(ctx context.Context, i int) (err error) {
 				took[i], err = w.firstChunk(ctx)
 				return err
 			})
@@ -152,6 +172,11 @@ func (r *Run) firstChunks(ctx context.Context, ways []*way) error {
 			}
 			w.busy = append(w.busy, took...)
 		}
+		got, err := concurrently(ctx, calls, parallel, bareOne)
+		if err != nil {
+			return err
+		}
+		bare.busy = append(bare.busy, got.took...)
 	}
 	return nil
 }
@@ -177,8 +202,8 @@ func (r *Run) chunks(ctx context.Context, ways []*way) error {
 		}
 		w.idle = (used - before[i]) / (idleFor / time.Second)
 	}
-	for round := range directRounds {
-		r.step("round %d of %d, %d streams of %d chunks on each way", round+1, directRounds, directStreams, r.times(directChunks))
+	for round := range openaiRounds {
+		r.step("round %d of %d, %d streams of %d chunks on each way", round+1, openaiRounds, openaiStreams, r.times(openaiChunks))
 		for _, w := range ways {
 			if err := w.streams(ctx); err != nil {
 				return err
@@ -190,12 +215,12 @@ func (r *Run) chunks(ctx context.Context, ways []*way) error {
 
 // streams reads some streams concurrently.
 func (w *way) streams(ctx context.Context) error {
-	late := make([]latencies, directStreams)
+	late := make([]latencies, openaiStreams)
 	before, err := w.processorTime(ctx)
 	if err != nil {
 		return err
 	}
-	done, err := concurrently(ctx, directStreams, directStreams, func(ctx context.Context, i int) error {
+	done, err := concurrently(ctx, openaiStreams, openaiStreams, func(ctx context.Context, i int) error {
 		return w.call(ctx, func(sent string) { late[i] = append(late[i], since(sent)) })
 	})
 	if err != nil {
@@ -232,7 +257,7 @@ func (w *way) firstChunk(ctx context.Context) (took time.Duration, err error) {
 
 // call makes a streamed call, and passes the text of each chunk on.
 func (w *way) call(ctx context.Context, on func(text string)) (err error) {
-	body := `{"model":"` + directModel + `","stream":true,"messages":[{"role":"user","content":"Hello"}]}`
+	body := `{"model":"` + openaiModel + `","stream":true,"messages":[{"role":"user","content":"Hello"}]}`
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return err
@@ -263,21 +288,33 @@ func (w *way) call(ctx context.Context, on func(text string)) (err error) {
 	return nil
 }
 
-// processorTime returns the processor time that the process has used so far.
-func (w *way) processorTime(ctx context.Context) (time.Duration, error) {
-	p, err := process.NewProcessWithContext(ctx, int32(w.cmd.Process.Pid)) //nolint:gosec // a process id
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", w.name, err)
+// processorTime returns the processor time that the processes have used so far.
+func (w *way) processorTime(ctx context.Context) (sum time.Duration, err error) {
+	for _, c := range w.processes {
+		p, err := process.NewProcessWithContext(ctx, int32(c.cmd.Process.Pid)) //nolint:gosec // a process id
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", w.name, err)
+		}
+		t, err := p.TimesWithContext(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of %s: %w", w.name, err)
+		}
+		sum += seconds(t.User + t.System)
 	}
-	t, err := p.TimesWithContext(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("processor time of %s: %w", w.name, err)
-	}
-	return seconds(t.User + t.System), nil
+	return sum, nil
 }
 
-func newWay(name, url string, c child, header http.Header) *way {
-	return &way{child: c, name: name, url: url, header: header, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: parallel}}}
+func (w *way) kill() {
+	for _, c := range w.processes {
+		c.kill()
+	}
+}
+
+func newWay(name, url string, header http.Header, processes ...child) *way {
+	return &way{
+		name: name, url: url, header: header, processes: processes,
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: parallel}},
+	}
 }
 
 // listen serves a provider at a free address.
@@ -291,31 +328,41 @@ func listen(ctx context.Context, p http.Handler) (*http.Server, error) {
 	return server, nil
 }
 
-// directWay starts an API whose only model is served by the provider. The key decides how the calls are made.
-func (r *Run) directWay(ctx context.Context, provider, routing string) (h *stack, w *way, err error) {
+// berthWays starts an API and a worker whose only model is served by the provider. The key decides how the calls are made.
+func (r *Run) berthWays(ctx context.Context, provider, routing string) (h *stack, direct, durable *way, err error) {
 	err = os.WriteFile(routing, fmt.Appendf(nil, `providers: {bench: {baseURL: "http://%s/v1", keyOptional: true}}
 models: {%s: {provider: bench, cap: %d, maxOutputTokens: 4096, credits: {input: 1, output: 1}}}
 routes: {default: {paid: %[2]s, free: %[2]s}}
-`, provider, directModel, 2*parallel), 0o600)
+`, provider, openaiModel, 2*parallel), 0o600)
 	if err != nil {
-		return nil, nil, fmt.Errorf("write routing file: %w", err)
+		return nil, nil, nil, fmt.Errorf("write routing file: %w", err)
 	}
 	if h, err = r.start(ctx, http.NotFoundHandler(), "BERTH_ROUTING_FILE="+routing); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.stop())
 		}
 	}()
+	if h.worker, err = h.startWorker(ctx); err != nil {
+		return nil, nil, nil, err
+	}
 	if _, err = h.client.PutTeam(ctx, client.Team{TeamID: "bench"}); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	key, err := h.client.CreateKey(ctx, client.Key{TeamID: "bench", KeySpec: client.KeySpec{Durability: string(berth.DurabilityDirect)}})
-	if err != nil {
-		return nil, nil, err
+	withKey := func(d berth.Durability, processes ...child) (*way, error) {
+		key, err := h.client.CreateKey(ctx, client.Key{TeamID: "bench", KeySpec: client.KeySpec{Durability: string(d)}})
+		if err != nil {
+			return nil, err
+		}
+		return newWay(string(d)+" call", h.url+"/openai/v1", http.Header{"Authorization": {"Bearer " + key.Secret}}, processes...), nil
 	}
-	return h, newWay("berth", h.url+"/openai/v1", h.api, http.Header{"Authorization": {"Bearer " + key.Secret}}), nil
+	if direct, err = withKey(berth.DurabilityDirect, h.api); err != nil {
+		return nil, nil, nil, err
+	}
+	durable, err = withKey(berth.DurabilityDurable, h.api, h.worker)
+	return h, direct, durable, err
 }
 
 // proxyWay starts a process with a reverse proxy.
@@ -336,7 +383,7 @@ func proxyWay(ctx context.Context, provider string) (*way, error) {
 		c.kill()
 		return nil, err
 	}
-	return newWay(bareProxy, "http://"+addr+"/v1", c, http.Header{}), nil
+	return newWay(bareProxy, "http://"+addr+"/v1", http.Header{}, c), nil
 }
 
 // ServeProxy serves a reverse proxy at an address until ctx ends.
@@ -381,9 +428,9 @@ func (r *Run) peerWay(ctx context.Context, provider string) (w *way, missing str
 		c.kill()
 		return nil, "", err
 	}
-	return newWay(peerGateway, "http://"+addr+"/v1", c, http.Header{
+	return newWay(peerGateway, "http://"+addr+"/v1", http.Header{
 		"X-Portkey-Provider": {"openai"}, "X-Portkey-Custom-Host": {"http://" + provider + "/v1"}, "Authorization": {"Bearer bench"},
-	}), "", nil
+	}, c), "", nil
 }
 
 // listens returns when a process listens at an address.
