@@ -24,7 +24,7 @@ const timeout = 5 * time.Minute
 func main() {
 	var o options
 	flag.StringVar(&o.root, "root", ".", "directory of the project, which has bin and examples")
-	flag.StringVar(&o.durability, "durability", "direct", "how berth makes the calls: durable or direct")
+	flag.StringVar(&o.durability, "durability", "durable", "how berth makes the calls: durable or direct")
 	flag.BoolVar(&o.quick, "quick", false, "make fewer calls, without the other gateway, and do not wait for the reconciliation")
 	flag.BoolVar(&o.keep, "keep", false, "keep the logs also if no line is false")
 	flag.Parse()
@@ -80,11 +80,15 @@ func (o options) run(ctx context.Context) (failed int, err error) {
 	}
 	board := scoreboard(berth, portkey)
 	fmt.Print(render(board, portkey != nil))
+	conditions := 0
 	for _, l := range board {
+		if l.must != "" {
+			conditions++
+		}
 		if l.wrong {
 			failed++
 		}
 	}
-	fmt.Printf("\n%d of %d lines are true, after %s\n", len(board)-failed, len(board), time.Since(began).Round(time.Second))
+	fmt.Printf("\n%d of %d conditions hold, after %s\n", conditions-failed, conditions, time.Since(began).Round(time.Second))
 	return failed, nil
 }
