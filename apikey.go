@@ -15,6 +15,15 @@ const (
 	MaxKeyRate   = 1_000_000_000 // requests or tokens per minute
 )
 
+// KeyIDPrefix begins the ids of API keys.
+const KeyIDPrefix = "key_"
+
+// IsKeyID reports whether an id has the form of those of API keys, which no user has. It stands in the place of a user's id in what the calls of the key
+// leave behind.
+func IsKeyID(id string) bool {
+	return strings.HasPrefix(id, KeyIDPrefix) && len(id) == len(KeyIDPrefix)+idLength
+}
+
 // APIKey is a key with which a program calls models by OpenAI's protocol. Its secret is known to its holder only.
 type APIKey struct {
 	ID string
@@ -41,7 +50,7 @@ type KeySettings struct {
 	MaxCalls int `json:"maxCalls,omitempty"`
 	// ServiceTiers are the values of service_tier that choose another queue than the default; of others the key's calls are in the default queue.
 	ServiceTiers []string `json:"serviceTiers,omitempty"`
-	// EndUsers: the user that a request names waits beside the other users of the key's application, rather than with all its calls.
+	// EndUsers: the user that a request names waits beside the other users of the key, rather than with all its calls.
 	EndUsers bool `json:"endUsers,omitempty"`
 	// Durability is how chats are made: DurabilityDurable by default, or DurabilityDirect.
 	Durability Durability `json:"durability,omitempty"`

@@ -92,6 +92,9 @@ func DerivedID(prefix string, parts ...string) string {
 	return encodeID(prefix, sum[:20])
 }
 
+// idLength is the number of characters behind the prefix of an id.
+const idLength = 32
+
 func encodeID(prefix string, b []byte) string {
 	return prefix + strings.ToLower(base32.StdEncoding.EncodeToString(b))
 }

@@ -62,7 +62,7 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*client.New
 	secret := apikey.NewSecret()
 	settings.Hint = apikey.Hint(secret)
 	k, err := s.Ledger.CreateKey(ctx, berth.APIKey{
-		ID: berth.NewID("key_"), TeamID: b.TeamID, AppID: b.AppID, KeySettings: settings, CreatedBy: callOf(ctx).user.UserID, ExpiresAt: b.ExpiresAt,
+		ID: berth.NewID(berth.KeyIDPrefix), TeamID: b.TeamID, AppID: b.AppID, KeySettings: settings, CreatedBy: callOf(ctx).user.UserID, ExpiresAt: b.ExpiresAt,
 	}, apikey.Hash(secret))
 	if err != nil {
 		return nil, err

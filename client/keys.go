@@ -19,7 +19,7 @@ type KeySpec struct {
 	// Durability is "durable" or "direct".
 	Durability string    `json:"durability,omitempty" enum:"durable,direct" doc:"How chats are made: durable, by a workflow that survives the death of any process and that retries of the client join; or direct, which ends with the connection of the client. Default: durable"`
 	Retention  string    `json:"retention,omitempty" maxLength:"32" doc:"How long the requests and answers of calls are kept: all, as those of tasks; errors, of failed calls only; metadata, until no retry of the client can join the call; none, nothing is stored, for direct calls only; or a duration such as 24h. Default: all, none for direct calls"`
-	EndUsers   bool      `json:"endUsers,omitempty" doc:"The user that a request names shares the slots with the other users of the key's application, rather than being one with them"`
+	EndUsers   bool      `json:"endUsers,omitempty" doc:"The user that a request names shares the slots with the other users of the key, rather than being one with them"`
 	ExpiresAt  time.Time `json:"expiresAt,omitzero" doc:"When the key expires; absent for never"`
 }
 

@@ -61,7 +61,7 @@ type UpstreamState struct {
 
 // CallLevel is what the calls of a queue, team, application, user or end user hold of a model and wait for.
 type CallLevel struct {
-	Kind      string      `json:"kind" enum:"queue,team,app,user,endUser"`
+	Kind      string      `json:"kind" enum:"queue,team,app,user,key,endUser"`
 	ID        string      `json:"id" doc:"Empty for calls of an application's user without an end user"`
 	Weight    float64     `json:"weight" doc:"Share of the slots, relative to the neighbours whose calls wait, too"`
 	InUse     int         `json:"inUse" doc:"Number of slots of the model in use"`

@@ -139,6 +139,44 @@ func TestModelWaiter_UnusualIDs_ParsedBack(t *testing.T) {
 	}
 }
 
+// O2: the limit of users is none of API keys, which are a level of their own. A call that waits is that of its task.
+func TestModelWaiter_OfAKey_NotLimitedAsAUser(t *testing.T) {
+	t.Parallel()
+	key := berth.NewID(berth.KeyIDPrefix)
+	app := lua.Group{Team: "t", App: key}
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		for _, c := range []struct {
+			user, kind, second string
+			run                int
+		}{
+			{"u", lua.KindUser, lua.SlotWaiting, 1},
+			{"key_bob", lua.KindUser, lua.SlotWaiting, 1},
+			{key, lua.KindKey, lua.SlotGranted, 2},
+		} {
+			l := newLobby(t, s, limitsOf(2, 1))
+			var waiters []lua.ModelWaiter
+			var ids []string
+			for n := range 3 {
+				w := l.waiter(paidStream, c.user, n)
+				w.Group = app
+				parsed, err := lua.ParseModelWaiter("m", w.ID())
+				require.NoError(t, err)
+				require.Equal(t, w, parsed)
+				id, code := l.begin(w)
+				require.Equal(t, []string{lua.SlotGranted, c.second, lua.SlotWaiting}[n], code, c.user)
+				waiters, ids = append(waiters, w), append(ids, id)
+			}
+			require.NotEqual(t, -1, l.positions(waiters[2])[0], "%s: its call waits", c.user)
+			tree, err := s.ReadTree(t.Context(), "m", l.limits, 10, lua.Level{})
+			require.NoError(t, err)
+			level := tree.Nodes[slices.IndexFunc(tree.Nodes, func(n lua.TreeNode) bool { return n.Kind == c.kind })]
+			require.Equal(t, c.user, level.ID)
+			require.Equal(t, []int{c.run, 3 - c.run}, []int{level.InUse, level.Waiting}, c.user)
+			l.release("m", ids...)
+		}
+	})
+}
+
 // B1: calls may be made while there are fewer than 100 without a slot, and one per slot that becomes free.
 func TestEnterTask_ManyTasks_FirstPromoted(t *testing.T) {
 	t.Parallel()

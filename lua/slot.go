@@ -77,11 +77,10 @@ func (l ModelLimits) arg() string {
 	return string(b)
 }
 
-// Path is where a lease waits among the others: in a queue, and there on each level that it has: a user or an application at least. Calls of an
-// API key have no user, whose limit does not concern them.
+// Path is where a lease waits among the others: in a queue, and there on each level that it has: a user at least.
 type Path struct {
 	Queue  berth.Queue
-	UserID string
+	UserID string // or the id of an API key, which the limit of users does not concern
 	Group
 }
 
@@ -97,9 +96,11 @@ func (p Path) String() string {
 			parts = append(parts, level.kind+":"+berth.EscapeID(level.id))
 		}
 	}
-	if p.UserID != "" {
-		parts = append(parts, "user:"+berth.EscapeID(p.UserID))
+	kind := "user:"
+	if berth.IsKeyID(p.UserID) {
+		kind = "key:"
 	}
+	parts = append(parts, kind+berth.EscapeID(p.UserID))
 	if p.App != "" {
 		parts = append(parts, "end:"+berth.EscapeID(p.EndUser))
 	}
@@ -113,7 +114,7 @@ func parsePath(s string) (Path, error) {
 	for part := range strings.SplitSeq(rest, "|") {
 		kind, escaped, _ := strings.Cut(part, ":")
 		id, err := url.PathUnescape(escaped) // of berth.EscapeID
-		field := map[string]*string{"team": &p.Team, "app": &p.App, "user": &p.UserID, "end": &p.EndUser}[kind]
+		field := map[string]*string{"team": &p.Team, "app": &p.App, "user": &p.UserID, "key": &p.UserID, "end": &p.EndUser}[kind]
 		if err != nil || field == nil {
 			return Path{}, fmt.Errorf("path %q has an unreadable level %q", s, part)
 		}

@@ -14,6 +14,7 @@ const (
 	KindTeam    = "team"
 	KindApp     = "app"
 	KindUser    = "user"
+	KindKey     = "key"
 	KindEndUser = "endUser"
 )
 
@@ -62,7 +63,7 @@ func (s *Scripts) ReadTree(ctx context.Context, model string, limits ModelLimits
 			if n.Parent >= 0 {
 				kind, escaped, _ := strings.Cut(name, ":")
 				id, err := url.PathUnescape(escaped) // of berth.EscapeID
-				if n.Kind = map[string]string{"team": KindTeam, "app": KindApp, "user": KindUser, "end": KindEndUser}[kind]; err != nil || n.Kind == "" {
+				if n.Kind = map[string]string{"team": KindTeam, "app": KindApp, "user": KindUser, "key": KindKey, "end": KindEndUser}[kind]; err != nil || n.Kind == "" {
 					r.fail()
 				}
 				n.ID = id

@@ -19,6 +19,7 @@ import (
 	openaioption "github.com/openai/openai-go/v3/option"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"berth"
 	"berth/client"
@@ -87,6 +88,30 @@ func (d *durable) settled(t *testing.T) (credits berth.Credits) {
 // retry repeats a request, as the official clients do after a lost connection.
 func (c *keyHolder) retry(ctx context.Context, addr string, stream bool, attempts int) (status int, text string, err error) {
 	return c.sent(ctx, addr, chatBody("m", stream), "X-Stainless-Retry-Count", fmt.Sprint(attempts))
+}
+
+// O2: the limit of a user's concurrent calls is not one of a key: its calls use all slots that are free.
+func TestOpenAI_LimitOfUsers_NotOneOfKeys(t *testing.T) {
+	t.Parallel()
+	d := newDurable(t, "BERTH_USER_CONCURRENCY=1")
+	for _, durability := range []string{"durable", "direct"} {
+		free := make(chan struct{})
+		d.provider.Answer(gated(free))
+		key := d.newKeyHolder(t, "research", durability)
+		var calls errgroup.Group
+		for range 4 {
+			calls.Go(func() error {
+				status, text, err := key.sent(t.Context(), d.httpAddr, chatBody("large", true))
+				if err == nil && status != http.StatusOK {
+					err = fmt.Errorf("status %d: %s", status, text)
+				}
+				return err
+			})
+		}
+		d.eventually(durability+" calls to use all slots", func() bool { return d.provider.InFlight() == 4 })
+		close(free)
+		require.NoError(t, calls.Wait())
+	}
 }
 
 // O1, O9: a durable call has the same answer as a direct one, and the client reads the same errors.

@@ -62,7 +62,7 @@ func writeLevels(w io.Writer, levels []client.CallLevel, above client.CallLevel,
 }
 
 func levelTitle(l client.CallLevel) string {
-	kind := map[string]string{"queue": "queue", "team": "team", "app": "application", "user": "user", "endUser": "end user"}[l.Kind]
+	kind := map[string]string{"queue": "queue", "team": "team", "app": "application", "user": "user", "key": "API key", "endUser": "end user"}[l.Kind]
 	if l.ID == "" {
 		return "no " + kind
 	}

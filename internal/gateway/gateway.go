@@ -405,7 +405,7 @@ func (m *making) acquire(ctx context.Context) (slot *lease.Slot, free func(), er
 	free = func() { cancel(nil) }
 	late := time.AfterFunc(time.Until(m.until), func() { cancel(ErrWaitedTooLong) })
 	slot, err = m.Slots.Acquire(ctx, lease.Request{
-		Model: m.LLM.Model, Queue: m.Queue, Group: m.Group, UserID: m.waitsAs(), Cost: m.LLM.Raw.Cost(),
+		Model: m.LLM.Model, Queue: m.Queue, Group: m.Group, UserID: m.UserID, Cost: m.LLM.Raw.Cost(),
 		Needs: lua.Needs{
 			Tokens: m.Catalog(m.LLM.Model).Size(m.LLM), Excluded: m.tried.Excluded, Conversation: m.Conversation,
 		},
@@ -425,14 +425,6 @@ func (m *making) acquire(ctx context.Context) (slot *lease.Slot, free func(), er
 	}
 	m.ticket = slot.Ticket()
 	return slot, free, nil
-}
-
-// waitsAs returns the user level of the call in the waiting room: an API key is an application, and has none.
-func (m *making) waitsAs() string {
-	if m.KeyID != "" {
-		return ""
-	}
-	return m.UserID
 }
 
 // callInSlot calls the upstream of the slot. failed is set if the error is that of the call.

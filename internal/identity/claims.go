@@ -42,6 +42,9 @@ func (m ClaimMap) principal(c jwt.MapClaims) (Principal, error) {
 	if berth.ValidUserID("sub", p.UserID) != nil {
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must be 1 to %d bytes of printable text", berth.MaxUserID)
 	}
+	if berth.IsKeyID(p.UserID) {
+		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must not be the id of an API key")
+	}
 	if expires, err := c.GetExpirationTime(); err == nil && expires != nil {
 		p.ExpiresAt = expires.Time
 	}

@@ -43,6 +43,9 @@ func (g Grant) Validate() error {
 	if err := berth.ValidUserID("user", g.UserID); err != nil {
 		return err
 	}
+	if berth.IsKeyID(g.UserID) {
+		return berth.Invalid("user", "must not be the id of an API key")
+	}
 	for _, f := range []struct{ field, id string }{{"tenant", g.TenantID}, {"team", g.TeamID}, {"app", g.AppID}} {
 		if f.id == "" {
 			continue

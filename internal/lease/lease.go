@@ -70,7 +70,7 @@ type Options struct {
 // Request is a request for one slot.
 type Request struct {
 	Model string
-	// Queue, Group and UserID determine the order, see lua.Path. UserID is empty for calls of an API key.
+	// Queue, Group and UserID determine the order, see lua.Path.
 	Queue  berth.Queue
 	Group  lua.Group
 	UserID string
@@ -135,8 +135,8 @@ func (s *Slots) Acquire(ctx context.Context, r Request) (*Slot, error) {
 	switch {
 	case r.Model == "" || len(s.opts.Limits(r.Model).Upstreams) == 0:
 		return nil, fmt.Errorf("acquire a slot: unknown model %q", r.Model)
-	case r.Queue == "" || r.UserID == "" && r.Group.App == "":
-		return nil, fmt.Errorf("acquire a slot of %s: the request needs a queue, and a user or an application", r.Model)
+	case r.Queue == "" || r.UserID == "":
+		return nil, fmt.Errorf("acquire a slot of %s: the request needs a queue and a user", r.Model)
 	}
 	began := time.Now()
 	_, span := tracer.Start(ctx, "wait for slot", trace.WithAttributes(attribute.String("gen_ai.request.model", r.Model)))

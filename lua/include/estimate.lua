@@ -45,7 +45,7 @@ local function call_waiting(room, waiter)
       if call then flow.calls[call] = lease end
     end
   end
-  return flow.calls[(string.match(flow.path, '|user:([^|]*)') or '') .. ':' .. string.match(waiter, rest)]
+  return flow.calls[(string.match(flow.path, '|user:([^|]*)') or string.match(flow.path, '|key:([^|]*)') or '') .. ':' .. string.match(waiter, rest)]
 end
 
 -- behind returns how many of so many calls do not get a free slot.
