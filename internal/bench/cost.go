@@ -33,6 +33,8 @@ const (
 	workTask       = "task with one model call of one token"
 	workLong       = "task with one model call of 500 tokens"
 	workChain      = "chain of three model calls"
+	workDirect     = "direct call of OpenAI's protocol, of one token"
+	workDurable    = "durable call of OpenAI's protocol, of one token"
 	workTurn       = "turn of six jobs"
 	workExecution  = "execution"
 	workConference = "conference opened and ended"
@@ -54,7 +56,7 @@ func processNames() []string {
 
 // works returns the kinds of work of the tables in sizing.md.
 func works() []string {
-	return []string{workTask, workLong, workChain, workTurn, workExecution, workConference, workHeartbeat, workPoll}
+	return []string{workTask, workLong, workChain, workDirect, workDurable, workTurn, workExecution, workConference, workHeartbeat, workPoll}
 }
 
 const (
@@ -113,6 +115,14 @@ func (r *Run) shortWork(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	direct, err := h.way(ctx, berth.DurabilityDirect, slotModel)
+	if err != nil {
+		return err
+	}
+	durable, err := h.way(ctx, berth.DurabilityDurable, slotModel)
+	if err != nil {
+		return err
+	}
 	polls := r.times(500)
 	poll, closePolls, err := r.poll(ctx, polls)
 	if err != nil {
@@ -126,6 +136,8 @@ func (r *Run) shortWork(ctx context.Context) (err error) {
 	for _, w := range []work{
 		{workTask, r.times(200), parallel, h.task},
 		{workChain, r.times(100), parallel, chain},
+		{workDirect, r.times(500), parallel, direct.one},
+		{workDurable, r.times(200), parallel, durable.one},
 		{workTurn, r.times(100), parallel, func(ctx context.Context, i int) error {
 			dispatch := h.turn(ctx, "cost-"+strconv.Itoa(i))
 			for job := range segments {
@@ -160,6 +172,9 @@ func (r *Run) shortWork(ctx context.Context) (err error) {
 		return h.heartbeat(ctx, nodes[i%len(nodes)], i)
 	}})
 }
+
+// one makes a call.
+func (w *way) one(ctx context.Context, _ int) error { return w.call(ctx, func(string) {}) }
 
 // task runs a task.
 func (h *stack) task(ctx context.Context, _ int) error {

@@ -44,6 +44,7 @@ var firstChunkBusy = fmt.Sprintf("first chunk, %d concurrent calls", parallel)
 type way struct {
 	name      string
 	url       string // of the protocol
+	model     string
 	header    http.Header
 	http      *http.Client
 	processes []child
@@ -257,7 +258,7 @@ func (w *way) firstChunk(ctx context.Context) (took time.Duration, err error) {
 
 // call makes a streamed call, and passes the text of each chunk on.
 func (w *way) call(ctx context.Context, on func(text string)) (err error) {
-	body := `{"model":"` + openaiModel + `","stream":true,"messages":[{"role":"user","content":"Hello"}]}`
+	body := `{"model":"` + w.model + `","stream":true,"messages":[{"role":"user","content":"Hello"}]}`
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return err
@@ -312,7 +313,7 @@ func (w *way) kill() {
 
 func newWay(name, url string, header http.Header, processes ...child) *way {
 	return &way{
-		name: name, url: url, header: header, processes: processes,
+		name: name, url: url, model: openaiModel, header: header, processes: processes,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: parallel}},
 	}
 }
@@ -348,21 +349,25 @@ routes: {default: {paid: %[2]s, free: %[2]s}}
 	if h.worker, err = h.startWorker(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	if _, err = h.client.PutTeam(ctx, client.Team{TeamID: "bench"}); err != nil {
+	if direct, err = h.way(ctx, berth.DurabilityDirect, openaiModel, h.api); err != nil {
 		return nil, nil, nil, err
 	}
-	withKey := func(d berth.Durability, processes ...child) (*way, error) {
-		key, err := h.client.CreateKey(ctx, client.Key{TeamID: "bench", KeySpec: client.KeySpec{Durability: string(d)}})
-		if err != nil {
-			return nil, err
-		}
-		return newWay(string(d)+" call", h.url+"/openai/v1", http.Header{"Authorization": {"Bearer " + key.Secret}}, processes...), nil
-	}
-	if direct, err = withKey(berth.DurabilityDirect, h.api); err != nil {
-		return nil, nil, nil, err
-	}
-	durable, err = withKey(berth.DurabilityDurable, h.api, h.worker)
+	durable, err = h.way(ctx, berth.DurabilityDurable, openaiModel, h.api, h.worker)
 	return h, direct, durable, err
+}
+
+// way returns the way through a stack of calls of a model with a new key.
+func (h *stack) way(ctx context.Context, d berth.Durability, model string, processes ...child) (*way, error) {
+	if _, err := h.client.PutTeam(ctx, client.Team{TeamID: "bench"}); err != nil {
+		return nil, err
+	}
+	key, err := h.client.CreateKey(ctx, client.Key{TeamID: "bench", KeySpec: client.KeySpec{Durability: string(d)}})
+	if err != nil {
+		return nil, err
+	}
+	w := newWay(string(d)+" call", h.url+"/openai/v1", http.Header{"Authorization": {"Bearer " + key.Secret}}, processes...)
+	w.model = model
+	return w, nil
 }
 
 // proxyWay starts a process with a reverse proxy.
