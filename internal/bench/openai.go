@@ -396,9 +396,14 @@ func ServeProxy(ctx context.Context, addr, target string) error {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // the standard library's own
 	transport.MaxIdleConnsPerHost = 2 * parallel
 	to := &url.URL{Scheme: "http", Host: target}
-	server := &http.Server{Addr: addr, ReadHeaderTimeout: time.Second, Handler: &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1, Transport: transport,
-	}}
+	}
+	server := &http.Server{Addr: addr, ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The first write of a response closes the body of its request, for whose end the transport may still look: then it breaks off the answer.
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 supports it
+		proxy.ServeHTTP(w, r)
+	})}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends ListenAndServe
 	defer stop()
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
