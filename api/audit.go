@@ -16,13 +16,14 @@ import (
 	"berth/internal/ledger"
 )
 
-// action reports whether operators' calls of a route are actions: it accepts operators, and its method changes something.
+// action reports whether operators' calls of a route are actions: it accepts operators, and its method changes something. So are those of a team's
+// administrators, of the routes that are for them.
 func (r rule) action(method string) bool {
 	changes := method != http.MethodGet && method != http.MethodHead && !r.reads
 	return changes && slices.Contains(r.scopes, identity.ScopeOperator)
 }
 
-// audit records operators' actions.
+// audit records actions.
 func (s *server) audit(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if s.isAction(c) {
@@ -34,7 +35,8 @@ func (s *server) audit(next echo.HandlerFunc) echo.HandlerFunc {
 
 func (s *server) isAction(c echo.Context) bool {
 	req := c.Request()
-	return s.rules[routeKey(req.Method, c.Path())].action(req.Method) && callOf(req.Context()).user.Operator()
+	r, user := s.rules[routeKey(req.Method, c.Path())], callOf(req.Context()).user
+	return r.action(req.Method) && (user.Operator() || slices.Contains(r.scopes, identity.ScopeTeam))
 }
 
 // recordAction writes the row of an action before the action, which is refused when that fails, so that none is missing; then it

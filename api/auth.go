@@ -49,6 +49,7 @@ var (
 	forUsers    = rule{scopes: []string{identity.ScopeUser, identity.ScopeOperator}} // an operator may see every user's
 	forNode     = rule{scopes: []string{identity.ScopeNode}}
 	forOperator = rule{scopes: []string{identity.ScopeOperator}}
+	forTeam     = rule{scopes: []string{identity.ScopeTeam, identity.ScopeOperator}} // an operator manages those of every team
 	forFleet    = rule{scopes: []string{identity.ScopeNode, identity.ScopeOperator}}
 )
 

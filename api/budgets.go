@@ -22,6 +22,7 @@ type putBudgetInput struct {
 type budgetsInput struct {
 	Kind  berth.BudgetKind `query:"kind" enum:"key,team" doc:"Only budgets of keys, or of teams"`
 	ID    string           `query:"id" maxLength:"128" doc:"Only the budget of the key or the team with this id"`
+	Team  string           `query:"teamId" maxLength:"128" doc:"Only the budgets of this team and of its keys"`
 	Limit int              `query:"limit" minimum:"1" maximum:"200" default:"50"`
 	CursorParam
 }
@@ -32,23 +33,49 @@ type budgetsOutputBody struct {
 }
 
 func (s *server) budgetRoutes() {
-	register(s, "GET /v1/budgets", forOperator, s.listBudgets, op("list-budgets", "keys", "List the budgets by kind and id, with their use"))
-	register(s, "GET /v1/budgets/{kind}/{id}", forOperator, s.getBudget, op("get-budget", "keys", "Get the budget of an API key or a team, with its use"))
-	register(s, "PUT /v1/budgets/{kind}/{id}", forOperator, s.putBudget, op("put-budget", "keys", "Define the budget of an API key or a team, or replace it",
+	register(s, "GET /v1/budgets", forTeam, s.listBudgets, op("list-budgets", "keys", "List the budgets by kind and id, with their use",
+		"With the scope `team`, those of the caller's team and its keys. Also the other calls of budgets are then about these; that of the team cannot be changed."))
+	register(s, "GET /v1/budgets/{kind}/{id}", forTeam, s.getBudget, op("get-budget", "keys", "Get the budget of an API key or a team, with its use"))
+	register(s, "PUT /v1/budgets/{kind}/{id}", forTeam, s.putBudget, op("put-budget", "keys", "Define the budget of an API key or a team, or replace it",
 		"Other credits keep the use; another period begins with 0. Calls that run are not ended."))
-	registerOutput(s, "DELETE /v1/budgets/{kind}/{id}", forOperator, s.deleteBudget, op("delete-budget", "keys", "Delete the budget of an API key or a team",
+	registerOutput(s, "DELETE /v1/budgets/{kind}/{id}", forTeam, s.deleteBudget, op("delete-budget", "keys", "Delete the budget of an API key or a team",
 		"It no longer limits their calls."))
 }
 
 func (s *server) listBudgets(ctx context.Context, in *budgetsInput) (*budgetsOutputBody, error) {
-	budgets, next, err := s.Ledger.Budgets(ctx, ledger.BudgetQuery{Kind: in.Kind, ID: in.ID}, in.Cursor, in.Limit)
+	team, _, err := s.inTeam(ctx, in.Team)
+	if err != nil {
+		return nil, err
+	}
+	budgets, next, err := s.Ledger.Budgets(ctx, ledger.BudgetQuery{Kind: in.Kind, ID: in.ID, Team: team}, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}
 	return &budgetsOutputBody{Budgets: convert(budgets, s.viewBudget), NextCursor: next}, nil
 }
 
+// managesBudget returns CodeNotFound unless the caller manages the key or team of a budget, and CodeForbidden for a change of a team's budget by its
+// administrators, whom it limits.
+func (s *server) managesBudget(ctx context.Context, in *BudgetPath, change bool) error {
+	own, err := s.managedTeam(ctx)
+	switch {
+	case err != nil || own == "":
+		return err
+	case in.Kind == berth.BudgetKey:
+		_, err = s.managedKey(ctx, in.ID)
+		return err
+	case in.ID != own:
+		return berth.Errorf(berth.CodeNotFound, "%s %q has no budget", in.Kind, in.ID)
+	case change:
+		return berth.Errorf(berth.CodeForbidden, "operators set the budget of a team")
+	}
+	return nil
+}
+
 func (s *server) getBudget(ctx context.Context, in *BudgetPath) (*client.Budget, error) {
+	if err := s.managesBudget(ctx, in, false); err != nil {
+		return nil, err
+	}
 	b, err := s.Ledger.Budget(ctx, in.Kind, in.ID)
 	if berth.CodeOf(err) == berth.CodeNotFound {
 		return nil, berth.Errorf(berth.CodeNotFound, "%s %q has no budget", in.Kind, in.ID)
@@ -67,6 +94,9 @@ func (s *server) putBudget(ctx context.Context, in *putBudgetInput) (*client.Bud
 	if in.Body.ID != "" && in.Body.ID != in.ID {
 		return nil, berth.Invalid("id", "does not match the path")
 	}
+	if err := s.managesBudget(ctx, &in.BudgetPath, true); err != nil {
+		return nil, err
+	}
 	by := callOf(ctx).user.UserID
 	b := berth.Budget{Kind: in.Kind, ID: in.ID, Credits: in.Body.Credits, Period: in.Body.Period}
 	if err := s.Ledger.PutBudget(ctx, b, by); err != nil {
@@ -77,6 +107,9 @@ func (s *server) putBudget(ctx context.Context, in *putBudgetInput) (*client.Bud
 }
 
 func (s *server) deleteBudget(ctx context.Context, in *BudgetPath) (*struct{}, error) {
+	if err := s.managesBudget(ctx, in, true); err != nil {
+		return nil, err
+	}
 	if err := s.Ledger.DeleteBudget(ctx, in.Kind, in.ID); err != nil {
 		return nil, err
 	}

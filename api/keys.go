@@ -8,6 +8,7 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/apikey"
+	"berth/internal/identity"
 	"berth/internal/ledger"
 )
 
@@ -39,19 +40,68 @@ type keysOutputBody struct {
 }
 
 func (s *server) keyRoutes() {
-	register(s, "POST /v1/keys", forOperator, s.createKey, withStatus(201, op("create-key", "keys", "Create an API key",
+	register(s, "POST /v1/keys", forTeam, s.createKey, withStatus(201, op("create-key", "keys", "Create an API key",
 		"Programs send its `secret` to `/openai/v1`. It is in this response only: berth stores a hash. `teamId` or `appId` is required. "+
 			"409: the application was moved meanwhile; retry.")))
-	register(s, "GET /v1/keys", forOperator, s.listKeys, op("list-keys", "keys", "List the API keys, the oldest first"))
-	register(s, "GET /v1/keys/{id}", forOperator, s.getKey, op("get-key", "keys", "Get an API key", "Also one that was revoked."))
-	register(s, "PUT /v1/keys/{id}", forOperator, s.putKey, op("put-key", "keys", "Replace the settings of an API key",
+	register(s, "GET /v1/keys", forTeam, s.listKeys, op("list-keys", "keys", "List the API keys, the oldest first",
+		"With the scope `team`, those of the caller's team. Also the other calls of keys are then about these."))
+	register(s, "GET /v1/keys/{id}", forTeam, s.getKey, op("get-key", "keys", "Get an API key", "Also one that was revoked."))
+	register(s, "PUT /v1/keys/{id}", forTeam, s.putKey, op("put-key", "keys", "Replace the settings of an API key",
 		"They apply to its calls within a second. Team and application cannot be changed. 409: the key was revoked."))
-	registerOutput(s, "DELETE /v1/keys/{id}", forOperator, s.revokeKey, op("revoke-key", "keys", "Revoke an API key for all time",
+	registerOutput(s, "DELETE /v1/keys/{id}", forTeam, s.revokeKey, op("revoke-key", "keys", "Revoke an API key for all time",
 		"It is refused within a second. Calls that run end as they would. Idempotent."))
+}
+
+// managedTeam returns the team to which the caller of a route for a team is restricted; empty for operators.
+func (s *server) managedTeam(ctx context.Context) (string, error) {
+	if callOf(ctx).user.Operator() {
+		return "", nil
+	}
+	group, _, err := s.groupOf(ctx, "", "")
+	if err == nil && group.Team == "" {
+		err = berth.Errorf(berth.CodeForbidden, "the token has the scope %s, but no team: its claim must name one, or operators must add the user to one", identity.ScopeTeam)
+	}
+	return group.Team, err
+}
+
+// inTeam returns the team that a request is about: the caller's if it names none. CodeForbidden if it is another one than that of an administrator.
+func (s *server) inTeam(ctx context.Context, teamID string) (team string, restricted bool, err error) {
+	own, err := s.managedTeam(ctx)
+	if own != "" && teamID != "" && teamID != own {
+		err = berth.Errorf(berth.CodeForbidden, "teamId: you manage the team %s only", own)
+	}
+	return cmp.Or(teamID, own), own != "", err
+}
+
+// managedKey returns a key that the caller manages, CodeNotFound for any other.
+func (s *server) managedKey(ctx context.Context, id string) (berth.APIKey, error) {
+	own, err := s.managedTeam(ctx)
+	if err != nil {
+		return berth.APIKey{}, err
+	}
+	k, err := s.Ledger.GetKey(ctx, id)
+	if berth.CodeOf(err) == berth.CodeNotFound || err == nil && own != "" && k.TeamID != own {
+		return berth.APIKey{}, berth.Errorf(berth.CodeNotFound, "API key not found")
+	}
+	return k, err
 }
 
 func (s *server) createKey(ctx context.Context, in *createKeyInput) (*client.NewKey, error) {
 	b := in.Body
+	var restricted bool
+	var err error
+	if b.TeamID, restricted, err = s.inTeam(ctx, b.TeamID); err != nil {
+		return nil, err
+	}
+	if restricted && b.AppID != "" {
+		app, err := s.Ledger.App(ctx, b.AppID)
+		if berth.CodeOf(err) == berth.CodeNotFound || err == nil && app.TeamID != b.TeamID {
+			return nil, berth.Invalid("appId", "your team has no application %q", b.AppID)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	if b.TeamID == "" && b.AppID == "" {
 		return nil, berth.Invalid("teamId", "is required, unless appId is given")
 	}
@@ -72,7 +122,11 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*client.New
 }
 
 func (s *server) listKeys(ctx context.Context, in *keysInput) (*keysOutputBody, error) {
-	keys, next, err := s.Ledger.Keys(ctx, ledger.KeyQuery{Team: in.TeamID, App: in.AppID, Revoked: in.Revoked}, in.Cursor, in.Limit)
+	team, _, err := s.inTeam(ctx, in.TeamID)
+	if err != nil {
+		return nil, err
+	}
+	keys, next, err := s.Ledger.Keys(ctx, ledger.KeyQuery{Team: team, App: in.AppID, Revoked: in.Revoked}, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +134,9 @@ func (s *server) listKeys(ctx context.Context, in *keysInput) (*keysOutputBody, 
 }
 
 func (s *server) getKey(ctx context.Context, in *KeyPath) (*client.Key, error) {
-	k, err := s.Ledger.GetKey(ctx, in.ID)
+	k, err := s.managedKey(ctx, in.ID)
 	if err != nil {
-		return nil, keyNotFound(err)
+		return nil, err
 	}
 	v := viewKey(k)
 	return &v, nil
@@ -90,20 +144,20 @@ func (s *server) getKey(ctx context.Context, in *KeyPath) (*client.Key, error) {
 
 func (s *server) putKey(ctx context.Context, in *putKeyInput) (*client.Key, error) {
 	b := in.Body
-	settings, err := s.keySettings(b.KeySpec)
+	old, err := s.managedKey(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	old, err := s.Ledger.GetKey(ctx, in.ID)
+	settings, err := s.keySettings(b.KeySpec)
 	if err != nil {
-		return nil, keyNotFound(err)
+		return nil, err
 	}
 	if err := cmp.Or(fixed("keyId", b.KeyID, old.ID), fixed("teamId", b.TeamID, old.TeamID), fixed("appId", b.AppID, old.AppID)); err != nil {
 		return nil, err
 	}
 	k, err := s.Ledger.PutKey(ctx, in.ID, settings, b.ExpiresAt)
 	if err != nil {
-		return nil, keyNotFound(err)
+		return nil, err
 	}
 	s.log.InfoContext(ctx, "API key changed", "key", k.ID, "by", callOf(ctx).user.UserID)
 	v := viewKey(k)
@@ -120,18 +174,14 @@ func fixed(field, given, has string) error {
 
 func (s *server) revokeKey(ctx context.Context, in *KeyPath) (*struct{}, error) {
 	by := callOf(ctx).user.UserID
+	if _, err := s.managedKey(ctx, in.ID); err != nil {
+		return nil, err
+	}
 	if err := s.Ledger.RevokeKey(ctx, in.ID, by); err != nil {
-		return nil, keyNotFound(err)
+		return nil, err
 	}
 	s.log.InfoContext(ctx, "API key revoked", "key", in.ID, "by", by)
 	return nil, nil
-}
-
-func keyNotFound(err error) error {
-	if berth.CodeOf(err) == berth.CodeNotFound {
-		return berth.Errorf(berth.CodeNotFound, "API key not found")
-	}
-	return err
 }
 
 // keySettings returns the settings of a key without its hint, with the names of the models that are given by alias. The ledger checks the rest.

@@ -19,6 +19,7 @@ const (
 	ScopeNode     = "node"
 	ScopeOperator = "operator"
 	ScopeModels   = "models"
+	ScopeTeam     = "team"
 )
 
 // Scope is a scope with what it allows, for documentation.
@@ -29,6 +30,7 @@ var scopes = []Scope{
 	{ScopeNode, "run the nodes and media units that the token names: register, send heartbeats, report"},
 	{ScopeOperator, "see every user's work and manage the fleet"},
 	{ScopeModels, "call models by OpenAI's protocol, as API keys do"},
+	{ScopeTeam, "manage the API keys of the caller's team and the budgets of these keys"},
 }
 
 // Scopes returns all scopes, in the order of documentation.

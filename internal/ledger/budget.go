@@ -90,6 +90,7 @@ func (l *Ledger) Budget(ctx context.Context, kind berth.BudgetKind, id string) (
 type BudgetQuery struct {
 	Kind berth.BudgetKind
 	ID   string
+	Team string // selects its budget and those of its keys
 }
 
 // Budgets returns a page of the budgets by kind and id, with their use in the present period, and the cursor of the next page, empty after the
@@ -99,6 +100,10 @@ func (l *Ledger) Budgets(ctx context.Context, q BudgetQuery, cursor string, limi
 	p := pageBehind(cursor, limit, &afterKind, &afterID)
 	p.text("kind", string(q.Kind))
 	p.text("id", q.ID)
+	if q.Team != "" {
+		p.addAs(`(kind = '`+string(berth.BudgetTeam)+`' AND id = $%[1]d OR
+			kind = '`+string(berth.BudgetKey)+`' AND id IN (SELECT k.id FROM api_keys k WHERE k.team_id = $%[1]d))`, plain(q.Team))
+	}
 	rows, next, err := listPage(ctx, l, p, "list budgets", budgetFields, l.selectBudgets(),
 		`(kind, id) > ($1, $2) ORDER BY kind, id LIMIT CAST($3 AS BIGINT)`, func(b budget) []any { return []any{b.Kind, b.ID} })
 	for _, b := range rows {
