@@ -110,5 +110,5 @@ func TestKeys_TeamAdministrators_ManageThoseOfTheirTeam(t *testing.T) {
 	for _, event := range []string{"create-key", "put-key", "revoke-key", "put-budget", "delete-budget"} {
 		require.True(t, events[event], "%s in %v", event, events)
 	}
-	require.Equal(t, berth.CodeForbidden, berth.Code(h.call(http.MethodGet, "/v1/keys", callers["no team"], nil).problem.Code))
+	require.Equal(t, berth.CodeForbidden, h.call(http.MethodGet, "/v1/keys", callers["no team"], nil).problem.Code)
 }

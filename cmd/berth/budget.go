@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 type budgetCommands struct {
 	List   budgetList   `cmd:"" help:"List the budgets with their use."`
 	Show   budgetShow   `cmd:"" help:"Print a budget as JSON."`
-	Set    budgetSet    `cmd:"" help:"Define the budget of an API key or a team, or replace it. Other credits keep the use, another period begins with 0."`
+	Set    budgetSet    `cmd:"" help:"Define or change the budget of an API key or a team. Other credits keep the use, another period begins with 0."`
 	Delete budgetDelete `cmd:"" help:"Delete a budget, which no longer limits calls."`
 }
 
@@ -74,13 +75,18 @@ func (c *budgetShow) Run(ctx context.Context, api *client.Client) error {
 type budgetSet struct {
 	budgetName
 	Credits berth.Credits      `help:"What the calls of one period may cost, with at most three decimals." required:""`
-	Period  berth.BudgetPeriod `help:"After which time the use begins again with 0: day, week, month or total, for never." enum:"day,week,month,total" default:"month"`
+	Period  berth.BudgetPeriod `help:"After which time the use begins again with 0: day, week, month or total, for never. Default: as before, month for a new budget." enum:"day,week,month,total," default:""`
 }
 
 // Run defines the budget and prints it.
 func (c *budgetSet) Run(ctx context.Context, api *client.Client) error {
 	kind, id := c.owner()
-	return printJSON(api.PutBudget(ctx, kind, id, client.BudgetSpec{Credits: c.Credits, Period: c.Period}))
+	b, err := found(api.Budget(ctx, kind, id))
+	if err != nil {
+		return err
+	}
+	period := cmp.Or(c.Period, b.Period, berth.PeriodMonth)
+	return printJSON(api.PutBudget(ctx, kind, id, client.BudgetSpec{Credits: c.Credits, Period: period}))
 }
 
 type budgetDelete struct{ budgetName }

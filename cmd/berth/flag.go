@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -58,6 +60,27 @@ func (f *timeFlag) UnmarshalText(b []byte) error {
 	f.Time = t
 	return nil
 }
+
+// expiryFlag is when something expires; the zero time for never.
+type expiryFlag struct{ timeFlag }
+
+// UnmarshalText accepts what timeFlag does, a number of days from now, and never.
+func (f *expiryFlag) UnmarshalText(b []byte) error {
+	if string(b) == "never" {
+		f.Time = time.Time{}
+		return nil
+	}
+	if days, ok := strings.CutSuffix(string(b), "d"); ok {
+		if n, err := strconv.Atoi(days); err == nil && n > 0 && n <= maxDays {
+			f.Time = time.Now().AddDate(0, 0, n)
+			return nil
+		}
+		return fmt.Errorf("must be a number of days from 1d to %dd, got %q", maxDays, b)
+	}
+	return f.timeFlag.UnmarshalText(b)
+}
+
+const maxDays = 36_500
 
 // jsonFlag is the value of a flag with JSON.
 type jsonFlag json.RawMessage

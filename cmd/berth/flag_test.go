@@ -65,3 +65,18 @@ func TestCommands_InvalidArgument_ErrorStatesWhatIsAccepted(t *testing.T) {
 	_, _ = k.Parse([]string{"conference", "list", "--help"})
 	require.Regexp(t, `status:\s+`+string(berth.ConferenceStatuses()[0])+`,`, help.String())
 }
+
+// O3: the expiry of a key is a time, a number of days, or never.
+func TestExpiryFlag_Texts_ReadOrNamed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Time{
+		"never": {}, "2027-01-02T15:04:05Z": time.Date(2027, 1, 2, 15, 4, 5, 0, time.UTC), "30d": time.Now().AddDate(0, 0, 30),
+	} {
+		f := expiryFlag{timeFlag{time.Now()}}
+		require.NoError(t, f.UnmarshalText([]byte(text)), text)
+		require.WithinDuration(t, want, f.Time, time.Minute, text)
+	}
+	for text, want := range map[string]string{"0d": "1d", "-3d": "1d", "xd": "1d", "99999999d": "1d", "soon": "must be a time", "": "must be a time"} {
+		require.ErrorContains(t, new(expiryFlag).UnmarshalText([]byte(text)), want, text)
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"berth/client"
 	"berth/internal/agent"
 )
@@ -17,22 +19,22 @@ type keyCommands struct {
 	Create keyCreate `cmd:"" help:"Create an API key of a team or an application, and print it with its secret, which no other command prints."`
 	List   keyList   `cmd:"" help:"List the API keys, the oldest first."`
 	Show   keyShow   `cmd:"" help:"Print an API key as JSON."`
-	Set    keySet    `cmd:"" help:"Replace the settings of an API key."`
+	Set    keySet    `cmd:"" help:"Change the settings of an API key. The others are kept; an empty list removes one, and 0 a limit."`
 	Revoke keyRevoke `cmd:"" help:"Revoke an API key for all time."`
 }
 
 // keyFlags are the settings of an API key.
 type keyFlags struct {
-	Title        string   `help:"Title."`
-	Models       []string `help:"Models that it may call, by name or alias. Default: all."`
-	RPM          int      `help:"Maximum number of requests per minute; 0 for no limit." default:"0" name:"rpm"`
-	TPM          int      `help:"Maximum number of tokens per minute; 0 for no limit." default:"0" name:"tpm"`
-	MaxCalls     int      `help:"Maximum number of unfinished calls; 0 for no limit." default:"0"`
-	ServiceTiers []string `help:"Values of service_tier that choose another queue: flex, priority, scale."`
-	Durability   string   `help:"How chats are made: durable, by a workflow that survives the death of any process; or direct, which ends with the client's connection. Default: durable." enum:"durable,direct," default:""`
-	Retention    string   `help:"How long requests and answers are kept: all, errors, metadata, none (direct calls only) or a duration such as 24h. Default: all."`
-	EndUsers     bool     `help:"Let the users that requests name share the slots, rather than be one with the key."`
-	Expires      timeFlag `help:"When it expires, such as 2027-01-02T15:04:05Z. Default: never." placeholder:"TIME"`
+	Title        string     `help:"Title."`
+	Models       []string   `help:"Models that it may call, by name or alias. Default: all."`
+	RPM          int        `help:"Maximum number of requests per minute; 0 for no limit." default:"0" name:"rpm"`
+	TPM          int        `help:"Maximum number of tokens per minute; 0 for no limit." default:"0" name:"tpm"`
+	MaxCalls     int        `help:"Maximum number of unfinished calls; 0 for no limit." default:"0"`
+	ServiceTiers []string   `help:"Values of service_tier that choose another queue: flex, priority, scale."`
+	Durability   string     `help:"How chats are made: durable, by a workflow that survives the death of any process; or direct, which ends with the client's connection. Default: durable." enum:"durable,direct," default:""`
+	Retention    string     `help:"How long requests and answers are kept: all, errors, metadata, none (direct calls only) or a duration such as 24h. Default: all."`
+	EndUsers     bool       `negatable:"" help:"Let the users that requests name share the slots, rather than be one with the key."`
+	Expires      expiryFlag `help:"When it expires: a time such as 2027-01-02T15:04:05Z, a number of days such as 30d, or never. Default: never." placeholder:"TIME"`
 }
 
 func (f keyFlags) spec() client.KeySpec {
@@ -123,9 +125,27 @@ type keySet struct {
 	keyFlags
 }
 
-// Run replaces the settings and prints the key.
-func (c *keySet) Run(ctx context.Context, api *client.Client) error {
-	return printJSON(api.PutKey(ctx, string(c.ID), c.spec()))
+// Run changes the settings and prints the key.
+func (c *keySet) Run(ctx context.Context, api *client.Client, command *kong.Context) error {
+	k, err := api.Key(ctx, string(c.ID))
+	if err != nil {
+		return err
+	}
+	g, spec := givenTo(command), k.KeySpec
+	change(g, "title", &spec.Title, c.Title)
+	changeList(g, "models", &spec.Models, c.Models)
+	change(g, "rpm", &spec.RPM, c.RPM)
+	change(g, "tpm", &spec.TPM, c.TPM)
+	change(g, "max-calls", &spec.MaxCalls, c.MaxCalls)
+	changeList(g, "service-tiers", &spec.ServiceTiers, c.ServiceTiers)
+	change(g, "end-users", &spec.EndUsers, c.EndUsers)
+	change(g, "expires", &spec.ExpiresAt, c.Expires.Time)
+	change(g, "durability", &spec.Durability, c.Durability)
+	if g["durability"] {
+		spec.Retention = "" // each durability has its own
+	}
+	change(g, "retention", &spec.Retention, c.Retention)
+	return printJSON(api.PutKey(ctx, string(c.ID), spec))
 }
 
 type keyRevoke struct{ keyName }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"berth"
 	"berth/client"
 	"berth/internal/agent"
@@ -16,7 +18,7 @@ import (
 type poolCommands struct {
 	List   poolList   `cmd:"" help:"List the pools: the defined ones, and the implicit ones of capabilities."`
 	Show   poolShow   `cmd:"" help:"Print a pool as JSON."`
-	Set    poolSet    `cmd:"" help:"Define a pool, or replace its definition."`
+	Set    poolSet    `cmd:"" help:"Define or change a pool. What is not given is kept; an empty list or text removes it."`
 	Delete poolDelete `cmd:"" help:"Delete the definition of a pool."`
 }
 
@@ -77,12 +79,24 @@ type poolSet struct {
 	Tenants      []string       `help:"Let only these tenants use the pool. Default: every caller."`
 }
 
-// Run defines the pool and prints it.
-func (c *poolSet) Run(ctx context.Context, api *client.Client) error {
-	p, err := api.PutPool(ctx, berth.Pool{
-		ID: string(c.ID), Kind: c.Kind, Capabilities: c.Capabilities, Zone: c.Zone, Strategy: c.Strategy, Tenants: c.Tenants,
-	})
-	return printJSON(p, err)
+// Run defines or changes the pool and prints it.
+func (c *poolSet) Run(ctx context.Context, api *client.Client, command *kong.Context) error {
+	now, err := found(api.Pool(ctx, string(c.ID)))
+	if err != nil {
+		return err
+	}
+	p := berth.Pool{ID: string(c.ID)}
+	if now.Defined {
+		p.Kind, p.Capabilities, p.Zone, p.Strategy = now.Kind, now.Capabilities, now.Zone, now.Strategy
+		p.GPUWeight, p.Tenants = now.GPUWeight, now.Tenants
+	}
+	g := givenTo(command)
+	change(g, "kind", &p.Kind, c.Kind)
+	changeList(g, "capabilities", &p.Capabilities, c.Capabilities)
+	change(g, "zone", &p.Zone, c.Zone)
+	change(g, "strategy", &p.Strategy, c.Strategy)
+	changeList(g, "tenants", &p.Tenants, c.Tenants)
+	return printJSON(api.PutPool(ctx, p))
 }
 
 type poolDelete struct{ poolName }

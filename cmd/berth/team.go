@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/alecthomas/kong"
+
 	"berth/client"
 	"berth/internal/agent"
 )
@@ -15,14 +17,14 @@ import (
 type teamCommands struct {
 	List   levelList[teams]   `cmd:"" help:"List the teams with their shares and what they use."`
 	Show   levelShow[teams]   `cmd:"" help:"Print a team as JSON: its members, and what it uses of each model."`
-	Set    levelSet[teamSpec] `cmd:"" help:"Define a team, or replace its settings and members."`
+	Set    levelSet[teamSpec] `cmd:"" help:"Define or change a team. What is not given is kept; an empty list removes one."`
 	Delete levelDelete[teams] `cmd:"" help:"Delete a team with its lists of members."`
 }
 
 type appCommands struct {
 	List   levelList[apps]   `cmd:"" help:"List the applications with their shares and what they use."`
 	Show   levelShow[apps]   `cmd:"" help:"Print an application as JSON: its services, and what it uses of each model."`
-	Set    levelSet[appSpec] `cmd:"" help:"Define an application, or replace its settings, team and services."`
+	Set    levelSet[appSpec] `cmd:"" help:"Define or change an application. What is not given is kept; an empty list removes one."`
 	Delete levelDelete[apps] `cmd:"" help:"Delete an application."`
 }
 
@@ -43,7 +45,8 @@ type levels interface {
 
 // levelSpec defines a team or an application. Its fields are the flags that the other kind does not have.
 type levelSpec interface {
-	put(ctx context.Context, api *client.Client, id string, spec client.LevelSpec, services []string) (any, error)
+	// put defines a team or application, or changes the one that there is.
+	put(ctx context.Context, api *client.Client, id string, g given, set func(spec *client.LevelSpec, services *[]string)) (any, error)
 }
 
 type teams struct{}
@@ -66,8 +69,14 @@ type teamSpec struct {
 	Users []string `help:"Users whose requests belong to it, unless their tokens name another team."`
 }
 
-func (t teamSpec) put(ctx context.Context, api *client.Client, id string, spec client.LevelSpec, services []string) (any, error) {
-	return api.PutTeam(ctx, client.Team{TeamID: id, LevelSpec: spec, Users: t.Users, Services: services})
+func (t teamSpec) put(ctx context.Context, api *client.Client, id string, g given, set func(*client.LevelSpec, *[]string)) (any, error) {
+	now, err := found(api.Team(ctx, id))
+	if err != nil {
+		return nil, err
+	}
+	set(&now.LevelSpec, &now.Services)
+	changeList(g, "users", &now.Users, t.Users)
+	return api.PutTeam(ctx, client.Team{TeamID: id, LevelSpec: now.LevelSpec, Users: now.Users, Services: now.Services})
 }
 
 type apps struct {
@@ -94,8 +103,14 @@ type appSpec struct {
 	Team string `help:"Team of the application, which must exist."`
 }
 
-func (a appSpec) put(ctx context.Context, api *client.Client, id string, spec client.LevelSpec, services []string) (any, error) {
-	return api.PutApp(ctx, client.App{AppID: id, TeamID: a.Team, LevelSpec: spec, Services: services})
+func (a appSpec) put(ctx context.Context, api *client.Client, id string, g given, set func(*client.LevelSpec, *[]string)) (any, error) {
+	now, err := found(api.App(ctx, id))
+	if err != nil {
+		return nil, err
+	}
+	set(&now.LevelSpec, &now.Services)
+	change(g, "team", &now.TeamID, a.Team)
+	return api.PutApp(ctx, client.App{AppID: id, TeamID: now.TeamID, LevelSpec: now.LevelSpec, Services: now.Services})
 }
 
 // mapped applies f to the items of a sequence.
@@ -126,8 +141,12 @@ func (f levelFlags) Validate() error {
 	return nil
 }
 
-func (f levelFlags) spec() client.LevelSpec {
-	return client.LevelSpec{Title: f.Title, Weight: f.Weight, Slots: f.Slots, MaxTasks: f.MaxTasks}
+func (f levelFlags) change(g given, spec *client.LevelSpec, services *[]string) {
+	change(g, "title", &spec.Title, f.Title)
+	change(g, "weight", &spec.Weight, f.Weight)
+	change(g, "slots", &spec.Slots, f.Slots)
+	change(g, "max-tasks", &spec.MaxTasks, f.MaxTasks)
+	changeList(g, "services", services, f.Services)
 }
 
 // levelColumns are the cells of a level in a table, after its id.
@@ -183,9 +202,10 @@ type levelSet[S levelSpec] struct {
 	Spec S `embed:""`
 }
 
-// Run defines the team or application and prints it.
-func (c *levelSet[S]) Run(ctx context.Context, api *client.Client) error {
-	v, err := c.Spec.put(ctx, api, string(c.ID), c.spec(), c.Services)
+// Run defines or changes the team or application and prints it.
+func (c *levelSet[S]) Run(ctx context.Context, api *client.Client, command *kong.Context) error {
+	g := givenTo(command)
+	v, err := c.Spec.put(ctx, api, string(c.ID), g, func(spec *client.LevelSpec, services *[]string) { c.change(g, spec, services) })
 	return printJSON(v, err)
 }
 
