@@ -207,7 +207,7 @@ func (c *Client) at(call Call) (Call, endpoint, error) {
 }
 
 func (call Call) within(u Upstream) Call {
-	if call.MaxTokens <= 0 || call.MaxTokens > u.MaxOutputTokens {
+	if (call.MaxTokens <= 0 || call.MaxTokens > u.MaxOutputTokens) && (call.Raw == nil || !u.Unbounded) {
 		call.MaxTokens = u.MaxOutputTokens
 	}
 	if call.Timeouts.FirstByte <= 0 {

@@ -108,6 +108,31 @@ func TestForward_Request_ChangedByTable(t *testing.T) { // O1, O4
 	}
 }
 
+// O1, O4: a bound that nobody has set is not sent, unless what an answer costs has been reserved: models differ in what they accept.
+func TestForward_ModelWithoutBound_OnlyThatOfTheClient(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		model, request, want string
+	}{
+		"neither":           {`{id: x, provider: acme}`, ``, ``},
+		"the client's":      {`{id: x, provider: acme}`, `,"max_tokens":16000`, `,"max_tokens":16000`},
+		"the model's":       {`{id: x, provider: acme, maxOutputTokens: 70}`, ``, `,"max_tokens":70`},
+		"the upstream's":    {`{id: x, upstreams: [{provider: acme, maxOutputTokens: 70}]}`, `,"max_tokens":16000`, `,"max_tokens":70`},
+		"metered":           {`{id: x, provider: acme, credits: {output: 1}}`, ``, `,"max_tokens":8192`},
+		"metered, a higher": {`{id: x, provider: acme, credits: {input: 1}}`, `,"max_tokens":16000`, `,"max_tokens":8192`},
+	} {
+		var got []byte
+		p := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			got, _ = io.ReadAll(r.Body)
+			_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}`)
+		})
+		p.client.catalog = Fixed(catalogOf(t, p.server.URL, row.model))
+		_, err := p.client.Forward(t.Context(), Call{Model: "large", Raw: rawOf(`{"model":"chat"` + row.request + `}`)}, func([]byte) error { return nil })
+		require.NoError(t, err, name)
+		require.Equal(t, `{"model":"x"`+row.want+`}`, string(got), name)
+	}
+}
+
 // catalogOf has one model, large.
 func catalogOf(t *testing.T, url, model string) *Catalog {
 	t.Helper()

@@ -39,8 +39,10 @@ type Upstream struct {
 	RPM, TPM        int
 	ContextTokens   int // 0 if it is unknown
 	MaxOutputTokens int
-	Timeouts        Timeouts
-	Price           Price
+	// Unbounded: forwarded requests have no other bound of their answers than their own, because the file has none and nothing is reserved for them.
+	Unbounded bool
+	Timeouts  Timeouts
+	Price     Price
 	// Extra are further fields of requests that it accepts.
 	Extra []string
 
@@ -83,7 +85,7 @@ func (c *Catalog) model(name string, cfg ModelConfig) Model {
 		up := Upstream{
 			Name: u.Name, Provider: u.Provider, ID: u.ID, Rank: u.Rank, Cap: u.Cap.Calls, ProviderCap: c.cfg.Providers[u.Provider].Cap,
 			RPM: *u.RPM, TPM: *u.TPM, ContextTokens: u.ContextTokens, MaxOutputTokens: u.MaxOutputTokens, Timeouts: u.Timeouts, Price: *u.Price,
-			Extra: u.Extra, config: u,
+			Extra: u.Extra, Unbounded: !u.bounded && cfg.Credits == (CreditPrices{}), config: u,
 		}
 		if u.Cap.Auto {
 			up.Auto, up.Cap, up.Min = true, u.Max, u.Min

@@ -100,7 +100,7 @@ func TestModels_Upstreams_HaveValuesOfTheModel(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, plain.Upstreams, 1)
 	require.Equal(t, Upstream{
-		Name: "acme", Provider: "acme", ID: "plain-1", Rank: 1, Cap: 7, RPM: 60, MaxOutputTokens: DefaultMaxOutputTokens, Timeouts: minute,
+		Name: "acme", Provider: "acme", ID: "plain-1", Rank: 1, Cap: 7, RPM: 60, MaxOutputTokens: DefaultMaxOutputTokens, Unbounded: true, Timeouts: minute,
 	}, bare(plain.Upstreams[0]))
 	require.Equal(t, []int{7, 60, 0}, []int{plain.Cap, plain.RPM, plain.TPM})
 

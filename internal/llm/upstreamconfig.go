@@ -50,6 +50,8 @@ type UpstreamConfig struct {
 	JSONMode *bool `yaml:"jsonMode"`
 	// Extra are the names of further fields of requests that the upstream accepts.
 	Extra []string `yaml:"extra"`
+
+	bounded bool // the file has maxOutputTokens
 }
 
 // Cap is the maximum number of concurrent calls over all processes: a number, or learned from the provider's answers.
@@ -110,6 +112,7 @@ func (m ModelConfig) complete(name string) []UpstreamConfig {
 		u = u.or(m.UpstreamConfig)
 		u.Name, u.ID = cmp.Or(u.Name, unnamed.ReplaceAllString(u.Provider, "-")), cmp.Or(u.ID, name)
 		u.Cap, u.Rank = cmp.Or(u.Cap, Cap{Calls: DefaultCap}), cmp.Or(u.Rank, DefaultRank)
+		u.bounded = u.MaxOutputTokens > 0
 		u.MaxOutputTokens = cmp.Or(u.MaxOutputTokens, DefaultMaxOutputTokens)
 		u.Timeouts.FirstByte = cmp.Or(u.Timeouts.FirstByte, DefaultFirstByte)
 		u.Timeouts.Idle = cmp.Or(u.Timeouts.Idle, DefaultIdle)

@@ -22,7 +22,7 @@ var chatFields = []field{
 	{"messages", llm.FieldForwarded, readMessages, "counted for the estimate of tokens"},
 	{"stream", llm.FieldForwarded, readStream, ""},
 	{"stream_options", llm.FieldChanged, readStreamOptions, "the provider is always asked for the usage; the client gets the chunk with it if it asked"},
-	{"max_tokens", llm.FieldChanged, readMaxTokens, "lowered to what was reserved for the call; the provider gets it by the name that it knows"},
+	{"max_tokens", llm.FieldChanged, readMaxTokens, "lowered to what was reserved for the call, or to `maxOutputTokens` of the model; the provider gets it by the name that it knows"},
 	{"max_completion_tokens", llm.FieldChanged, readMaxTokens, "as `max_tokens`; the lower one of both counts"},
 	{"n", llm.FieldForwarded, readChoices, "1 to 128; tokens are reserved for each"},
 	{"service_tier", llm.FieldOwn, readServiceTier, "chooses the queue; forwarded only if the upstream lists it in `extra`"},
