@@ -172,6 +172,12 @@ func (s *step) arrived(ctx context.Context) ([]byte, error) {
 	}
 }
 
+func (s *step) hopeless(ctx context.Context, failed *llm.CallError) bool {
+	model := s.in.Step.Model
+	models := s.Catalog(model)
+	return failover.Hopeless(ctx, s.Scripts, models.Limits(model, 0), failed, model, models.Unkeyed(model))
+}
+
 // fault returns the failure of the step. The final one of a forwarded request has what its client reads.
 func (s *step) fault(ctx context.Context, failed error) error {
 	err := stepFault(ctx, failed, s.bought, s.Options.MaxAnswers)
@@ -179,8 +185,8 @@ func (s *step) fault(ctx context.Context, failed error) error {
 	if s.in.Forwarded == nil || !ok {
 		return err
 	}
-	_, ofCall := errors.AsType[*llm.CallError](failed)
-	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards) {
+	call, ofCall := errors.AsType[*llm.CallError](failed)
+	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards && !s.hopeless(ctx, call)) {
 		return err
 	}
 	return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{

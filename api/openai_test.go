@@ -275,6 +275,30 @@ func TestOpenAI_UpstreamFails_OtherAnswersUnseen(t *testing.T) { // O1, G13
 	}
 }
 
+// A call whose failure pauses all upstreams for long gets its failure, rather than a wait and an error that hides it. A pause that the provider asks for
+// is waited for.
+func TestOpenAI_FailurePausesAllUpstreams_ItIsTheAnswer(t *testing.T) { // O1, G13
+	t.Parallel()
+	m := newModels(t, []int{1, 1})
+	limits, rdb := m.scripts.Keys().ModelLimits("large"), m.redis.Client()
+	for _, p := range m.providers {
+		p.Answer(func(w http.ResponseWriter, r *http.Request) {
+			until := time.Now().Add(time.Hour).UnixMilli()
+			for _, up := range []string{"up1", "up2"} { // as after many failures
+				require.NoError(t, rdb.HSet(r.Context(), limits, "until:"+up, until, "probe:"+up, "1").Err())
+			}
+			testprovider.Status(500, "server_error")(w, r)
+		})
+	}
+	for _, body := range []string{hello, streamed(hello)} {
+		require.NoError(t, rdb.Del(t.Context(), limits).Err())
+		before := m.providers[0].Calls.Load() + m.providers[1].Calls.Load()
+		_, text := m.post("/chat/completions", m.secret, body)
+		require.Contains(t, text, "provider_failed")
+		require.EqualValues(t, before+1, m.providers[0].Calls.Load()+m.providers[1].Calls.Load())
+	}
+}
+
 // A mistake that the provider finds in the request is its own, with message, param and code.
 func TestOpenAI_ProviderRefusesRequest_ItsOwnError(t *testing.T) { // O1
 	t.Parallel()

@@ -42,9 +42,11 @@ const (
 	// BreakerFailures is the number of consecutive failures that pause an upstream, unless all are of one task. Where another upstream of
 	// the model works, one does.
 	BreakerFailures = 5
-	// BreakerPause is the first pause; it doubles with each probe that fails, up to MaxPause.
-	BreakerPause = 2 * time.Second
-	// MaxPause is the longest pause of an upstream that one call can cause.
+	// BreakerPause is the first pause; it doubles with each probe that fails, up to BreakerMaxPause: a failure may be that of the call, and the next
+	// one waits for it.
+	BreakerPause    = 2 * time.Second
+	BreakerMaxPause = 15 * time.Second
+	// MaxPause is the longest pause of an upstream that its provider can request, and the pause after a fault that lasts until an operator acts.
 	MaxPause = time.Minute
 	// breakerMemory is how long failures count.
 	breakerMemory = 10 * time.Minute
@@ -57,6 +59,6 @@ func (s *Scripts) ReportCall(ctx context.Context, c CallReport) (code string, le
 	r := s.call(ctx, "report_call", keys,
 		string(c.Outcome), c.RetryAfter.Milliseconds(), c.Reason,
 		BreakerFailures, millis(BreakerPause), millis(MaxPause), millis(breakerMemory), s.keys.prefix(), c.Model, c.Upstream, c.Task,
-		c.Took.Milliseconds())
+		c.Took.Milliseconds(), millis(BreakerMaxPause))
 	return r.code(CallCounted, CallPaused, BreakerOpened, BreakerClosed), r.duration(), r.done()
 }

@@ -89,8 +89,8 @@ func TestReportCall_Outcomes_PauseTheModel(t *testing.T) { // B2, T21
 			endPause(t, s, "m")
 			code, left = r.report(lua.CallFailed, 0)
 			require.Equal(t, lua.BreakerOpened, code)
-			within(t, min(want, lua.MaxPause), left)
-			if want > 2*lua.MaxPause {
+			within(t, min(want, lua.BreakerMaxPause), left)
+			if want > 2*lua.BreakerMaxPause {
 				break
 			}
 		}

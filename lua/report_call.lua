@@ -15,13 +15,14 @@
 -- ARGV[3] reason of a pause
 -- ARGV[4] number of consecutive failures that pause the upstream
 -- ARGV[5] length of the first such pause in ms; it doubles with each probe that fails, but not with those of the same task
--- ARGV[6] maximum length of a pause in ms
+-- ARGV[6] maximum length of a pause in ms that the provider requests, and length of one after a fault that lasts
 -- ARGV[7] time in ms after which failures are forgotten
 -- ARGV[8] prefix of the keys
 -- ARGV[9] model
 -- ARGV[10] upstream
 -- ARGV[11] task of the call
 -- ARGV[12] ms since the call began
+-- ARGV[13] maximum length of a pause after failures in ms
 --
 -- Returns {code, left}; left: ms until the end of the pause, 0 without one:
 --   COUNTED  nothing changed for other calls
@@ -36,8 +37,8 @@
 local limits, breaker = KEYS[1], KEYS[2]
 local outcome, requested, reason, name, task = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[10], ARGV[11]
 local threshold, first, longest, memory = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local took = tonumber(ARGV[12])
-if not (KEYS[3] and requested and threshold and first and longest and memory and took) then
+local took, doubled = tonumber(ARGV[12]), tonumber(ARGV[13])
+if not (KEYS[3] and requested and threshold and first and longest and memory and took and doubled) then
   return redis.error_reply('ERR report_call: not a number')
 end
 if not ({ ok = true, failed = true, limited = true, broken = true, begun = true })[outcome] then
@@ -116,7 +117,7 @@ if outcome == 'failed' or outcome == 'broken' then
     local length = first
     if opened == 0 or not same then
       opened = opened + 1
-      length = math.min(first * 2 ^ math.min(opened - 1, 20), longest)
+      length = math.min(first * 2 ^ math.min(opened - 1, 20), doubled)
     end
     if outcome == 'broken' then length = longest end
     code, pause = 'OPENED', math.max(pause, length)

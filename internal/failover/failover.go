@@ -76,3 +76,19 @@ func (c *Call) othersBroken(ctx context.Context, scripts *lua.Scripts, limits lu
 	room, err := scripts.ReadRoom(ctx, c.Model, limits, 0)
 	return err == nil && !slices.ContainsFunc(room.Upstreams, func(u lua.UpstreamUse) bool { return !u.Broken && !c.Excludes(u.Name) })
 }
+
+// patience is how long a forwarded call that has failed waits for an upstream that is paused after failures. The pause may be the call's own work, and its
+// client gets the failure rather than silence.
+const patience = 10 * time.Second
+
+// Hopeless reports whether a forwarded call that has failed should not be made again: for longer than a client waits, each upstream that it may use is paused,
+// and not for a time that its provider has asked for.
+func Hopeless(ctx context.Context, scripts *lua.Scripts, limits lua.ModelLimits, failed *llm.CallError, model string, excluded []string) bool {
+	if failed.RetryAfter > 0 || failed.Cause == llm.CauseLimit {
+		return false
+	}
+	room, err := scripts.ReadRoom(ctx, model, limits, 0)
+	return err == nil && !slices.ContainsFunc(room.Upstreams, func(u lua.UpstreamUse) bool {
+		return u.Stopped <= patience && !slices.Contains(excluded, u.Name)
+	})
+}

@@ -172,6 +172,7 @@ type making struct {
 	row      ledger.DirectCall
 	tried    failover.Call
 	attempts []ledger.ModelCall
+	failed   *llm.CallError // of the last round
 	// charged is what the client pays, and begun is set once something of the answer was passed on.
 	charged berth.Credits
 	begun   bool
@@ -198,11 +199,16 @@ func (g *Gateway) Make(ctx context.Context, c Call, client Client) (err error) {
 	for backoff := pause.NewBackoff(firstPause, longestPause); ; {
 		failed, err := m.round(ctx)
 		if failed == nil {
+			if errors.Is(err, ErrWaitedTooLong) && m.failed != nil {
+				return m.failed // it says more
+			}
 			return err
 		}
-		if m.begun || !failed.Retryable || len(m.attempts) == 0 || m.rounds() >= maxRounds || time.Now().Add(failed.RetryAfter).After(m.until) {
+		if m.begun || !failed.Retryable || len(m.attempts) == 0 || m.rounds() >= maxRounds || time.Now().Add(failed.RetryAfter).After(m.until) ||
+			m.hopeless(ctx, failed) {
 			return failed
 		}
+		m.failed = failed
 		if !backoff.Wait(ctx) {
 			return context.Cause(ctx)
 		}
@@ -367,10 +373,18 @@ func (m *making) record(ctx context.Context) error {
 	return nil
 }
 
+// unusable returns the upstreams that the call may not use.
+func (m *making) unusable() []string {
+	return append(m.Catalog(m.LLM.Model).Unkeyed(m.LLM.Model), m.Excluded...)
+}
+
+func (m *making) hopeless(ctx context.Context, failed *llm.CallError) bool {
+	return failover.Hopeless(ctx, m.Scripts, m.ModelLimits(m.LLM.Model), failed, m.LLM.Model, m.unusable())
+}
+
 // round makes the call on one upstream after another, until one has served it or none is left. failed is set if it may be made again.
 func (m *making) round(ctx context.Context) (failed *llm.CallError, err error) {
-	models := m.Catalog(m.LLM.Model)
-	m.tried = failover.Call{Model: m.LLM.Model, Excluded: append(models.Unkeyed(m.LLM.Model), m.Excluded...)}
+	m.tried = failover.Call{Model: m.LLM.Model, Excluded: m.unusable()}
 	for {
 		slot, free, err := m.acquire(ctx)
 		if err != nil {
@@ -393,7 +407,7 @@ func (m *making) round(ctx context.Context) (failed *llm.CallError, err error) {
 		switch {
 		case failed.Scope == llm.ScopeRequest:
 			return nil, failed
-		case !m.tried.Untried(m.Catalog(m.LLM.Model)):
+		case !m.tried.Untried(m.Catalog(m.LLM.Model)), m.hopeless(ctx, failed):
 			return m.tried.Decisive(), nil
 		}
 	}

@@ -108,7 +108,7 @@ func TestForward_Request_ChangedByTable(t *testing.T) { // O1, O4
 	}
 }
 
-// O1, O4: a bound that nobody has set is not sent, unless what an answer costs has been reserved: models differ in what they accept.
+// O1, O4: a bound that is not set is not sent, unless what an answer costs has been reserved: models differ in what they accept.
 func TestForward_ModelWithoutBound_OnlyThatOfTheClient(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
