@@ -46,6 +46,7 @@ func (l *Ledger) Expiries() []Expiry {
 		{"participants", true, l.deleting("delete participants", deleteParticipants)},
 		{"invitation links", true, l.deleting("delete links", deleteLinks)},
 		{"ledger entries", false, l.sumEntries},
+		{"usage rows", false, l.deleting("delete usage rows", deleteUsage)},
 		{"tasks", false, l.deleting("delete tasks", deleteTasks)},
 		{"empty assets", false, l.deleting("delete empty assets", deleteAssets)},
 		{"executions", false, l.deleting("delete executions", deleteExecutions)},
@@ -57,7 +58,6 @@ func (l *Ledger) Expiries() []Expiry {
 		{"sessions", false, l.deleting("delete sessions", deleteSessions)},
 		{"template versions", false, l.deleting("delete template versions", deleteTemplateVersions)},
 		{"idempotency keys", false, l.deleting("delete idempotency keys", deleteKeys)},
-		{"usage rows", false, l.deleting("delete usage rows", deleteUsage)},
 		{"audit rows", false, l.deleting("delete audit rows", deleteAudit)},
 	}
 }
@@ -65,7 +65,8 @@ func (l *Ledger) Expiries() []Expiry {
 // In PostgreSQL, a row that is changed while a statement waits for it is checked again, but without the subquery: age conditions on rows
 // that may be used again are therefore repeated outside of it.
 const (
-	// Rows of tasks go after their texts and their entries, which are found by them.
+	// Rows of tasks go after their texts and their entries, which are found by them, and after their calls in the usage log: the id of a task whose
+	// key is removed, too, may be derived again, and what is logged for it is what that task is charged for.
 	deleteTasks = `DELETE FROM tasks WHERE (user_id, id) IN (SELECT t.user_id, t.id FROM tasks t
 		WHERE t.ended_at > 0 AND t.ended_at < $1 AND t.erased_at > 0
 		AND NOT t.unsettled AND NOT EXISTS (SELECT 1 FROM credit_entries e WHERE e.user_id = t.user_id AND e.task_id = t.id AND e.task_id <> '')
