@@ -172,10 +172,10 @@ func (s *step) arrived(ctx context.Context) ([]byte, error) {
 	}
 }
 
-func (s *step) hopeless(ctx context.Context, failed *llm.CallError) bool {
+func (s *step) allPaused(ctx context.Context, failed *llm.CallError) bool {
 	model := s.in.Step.Model
 	models := s.Catalog(model)
-	return failover.Hopeless(ctx, s.Scripts, models.Limits(model, 0), failed, model, models.Unkeyed(model))
+	return failover.AllPaused(ctx, s.Scripts, models.Limits(model, 0), failed, model, models.Unkeyed(model))
 }
 
 // fault returns the failure of the step. The final one of a forwarded request has what its client reads.
@@ -186,7 +186,7 @@ func (s *step) fault(ctx context.Context, failed error) error {
 		return err
 	}
 	call, ofCall := errors.AsType[*llm.CallError](failed)
-	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards && !s.hopeless(ctx, call)) {
+	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards && !s.allPaused(ctx, call)) {
 		return err
 	}
 	return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{

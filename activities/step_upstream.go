@@ -82,7 +82,7 @@ func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed
 	switch {
 	case failed.Scope == llm.ScopeRequest:
 		return nil, s.failed(failed)
-	case !s.tried.Untried(s.Catalog(s.in.Step.Model)) || !s.mayBuy() || s.in.Forwarded != nil && s.hopeless(ctx, failed):
+	case !s.tried.Untried(s.Catalog(s.in.Step.Model)) || !s.mayBuy() || s.in.Forwarded != nil && s.allPaused(ctx, failed):
 		return nil, s.failed(s.tried.Decisive())
 	}
 	if err := s.withdrawShown(); err != nil {

@@ -81,9 +81,9 @@ func (c *Call) othersBroken(ctx context.Context, scripts *lua.Scripts, limits lu
 // client gets the failure rather than silence.
 const patience = 10 * time.Second
 
-// Hopeless reports whether a forwarded call that has failed should not be made again: for longer than a client waits, each upstream that it may use is paused,
+// AllPaused reports whether a forwarded call that has failed should not be made again: for longer than a client waits, each upstream that it may use is paused,
 // and not for a time that its provider has asked for.
-func Hopeless(ctx context.Context, scripts *lua.Scripts, limits lua.ModelLimits, failed *llm.CallError, model string, excluded []string) bool {
+func AllPaused(ctx context.Context, scripts *lua.Scripts, limits lua.ModelLimits, failed *llm.CallError, model string, excluded []string) bool {
 	if failed.RetryAfter > 0 || failed.Cause == llm.CauseLimit {
 		return false
 	}

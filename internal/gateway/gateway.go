@@ -205,7 +205,7 @@ func (g *Gateway) Make(ctx context.Context, c Call, client Client) (err error) {
 			return err
 		}
 		if m.begun || !failed.Retryable || len(m.attempts) == 0 || m.rounds() >= maxRounds || time.Now().Add(failed.RetryAfter).After(m.until) ||
-			m.hopeless(ctx, failed) {
+			m.allPaused(ctx, failed) {
 			return failed
 		}
 		m.failed = failed
@@ -378,8 +378,8 @@ func (m *making) unusable() []string {
 	return append(m.Catalog(m.LLM.Model).Unkeyed(m.LLM.Model), m.Excluded...)
 }
 
-func (m *making) hopeless(ctx context.Context, failed *llm.CallError) bool {
-	return failover.Hopeless(ctx, m.Scripts, m.ModelLimits(m.LLM.Model), failed, m.LLM.Model, m.unusable())
+func (m *making) allPaused(ctx context.Context, failed *llm.CallError) bool {
+	return failover.AllPaused(ctx, m.Scripts, m.ModelLimits(m.LLM.Model), failed, m.LLM.Model, m.unusable())
 }
 
 // round makes the call on one upstream after another, until one has served it or none is left. failed is set if it may be made again.
@@ -407,7 +407,7 @@ func (m *making) round(ctx context.Context) (failed *llm.CallError, err error) {
 		switch {
 		case failed.Scope == llm.ScopeRequest:
 			return nil, failed
-		case !m.tried.Untried(m.Catalog(m.LLM.Model)), m.hopeless(ctx, failed):
+		case !m.tried.Untried(m.Catalog(m.LLM.Model)), m.allPaused(ctx, failed):
 			return m.tried.Decisive(), nil
 		}
 	}
