@@ -121,8 +121,11 @@ func (s *step) interrupted(ctx context.Context) error {
 		return err
 	}
 	for i := len(calls) - 1; i >= 0; i-- {
-		if calls[i].Fence == s.attempt.Fence || calls[i].Provider == "" || calls[i].Code != berth.CodeInterrupted {
+		if calls[i].Fence == s.attempt.Fence || calls[i].Provider == "" {
 			continue
+		}
+		if calls[i].Code != berth.CodeInterrupted { // the worker that passed on something has recorded what that was
+			break
 		}
 		arrived, err := s.arrived(ctx)
 		if err != nil {
