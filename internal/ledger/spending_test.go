@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,23 +13,44 @@ import (
 	"berth"
 )
 
-// spending is a model of one user's direct calls with a key of a team, of their budgets, and of what they cost.
+// spending is a model of one user's direct and durable calls with the keys of a team, of their budgets, and of what they cost.
 type spending struct {
 	l               *Ledger
 	user, key, team string
 	deposits        berth.Credits
-	budgets         map[berth.BudgetKind]*berth.Budget
+	budgets         map[berth.BudgetKind]*berth.Budget // of the present key and the team
+	former          []*berth.Budget                    // of revoked keys
+	payments        []*payment
 	calls           []*modelCall
+	durable         []*durableCall
 	alive           map[string]bool // processes
 }
+
+// payment is what a call takes from its user and budgets.
+type payment struct {
+	reserved, settled berth.Credits
+	account           bool
+	open              bool            // not settled
+	unlogged          bool            // the retention has removed what the usage log had of it
+	counted           []*berth.Budget // those that it was taken from, each in one period
+}
+
+// costs is what is taken now.
+func (p *payment) costs() berth.Credits {
+	if p.open {
+		return p.reserved
+	}
+	return p.settled
+}
+
+func (p *payment) settle(amount berth.Credits) { p.open, p.settled = false, amount }
 
 // modelCall is a call with what its user has to pay.
 type modelCall struct {
 	DirectCall
-	open, ended bool // not settled; ended by its process
-	settled     berth.Credits
-	counted     []*berth.Budget // those that it was taken from, each in one period
-	usage       []string
+	payment
+	ended bool // by its process
+	usage []string
 }
 
 // present returns the budgets in the order in which they are checked.
@@ -43,20 +65,40 @@ func (s *spending) present() (all []*berth.Budget) {
 
 func (s *spending) left() berth.Credits {
 	left := s.deposits
-	for _, c := range s.calls {
-		if c.Account {
-			left -= c.costs()
+	for _, p := range s.payments {
+		if p.account {
+			left -= p.costs()
 		}
 	}
 	return left
 }
 
-// costs is what the call takes from the account now.
-func (c *modelCall) costs() berth.Credits {
-	if c.open {
-		return c.Reserved
+// used is what the payments take from a budget in its period.
+func (s *spending) used(b *berth.Budget) (sum berth.Credits) {
+	for _, p := range s.payments {
+		if slices.Contains(p.counted, b) {
+			sum += p.costs()
+		}
 	}
-	return c.settled
+	return sum
+}
+
+// pay takes what is reserved, or returns false if the account or a budget has less.
+func (s *spending) pay(p *payment) bool {
+	if p.reserved > 0 {
+		if p.account && s.left() < p.reserved {
+			return false
+		}
+		for _, b := range s.present() {
+			if s.used(b)+p.reserved > b.Credits {
+				return false
+			}
+		}
+		p.counted = s.present()
+	}
+	p.open = true
+	s.payments = append(s.payments, p)
+	return true
 }
 
 func (s *spending) Deposit(t *rapid.T) {
@@ -99,8 +141,23 @@ func (s *spending) PeriodEnds(t *rapid.T) {
 	}
 	endPeriod(t, s.l, kind, id)
 	next := *b
-	next.Used = 0
 	s.budgets[kind] = &next
+}
+
+// Revoke replaces the key by another one of its team. Its calls continue, and are settled with its own budget.
+func (s *spending) Revoke(t *rapid.T) {
+	require.NoError(t, repeat(t, func(ctx context.Context) error { return s.l.RevokeKey(ctx, s.key, "olga") }))
+	if b := s.budgets[berth.BudgetKey]; b != nil {
+		s.former = append(s.former, b)
+		delete(s.budgets, berth.BudgetKey)
+	}
+	s.newKey(t)
+}
+
+func (s *spending) newKey(t *rapid.T) {
+	s.key = berth.NewID("k-")
+	_, err := s.l.exec(context.Background(), "add key", insertTestKey, s.key, s.team)
+	require.NoError(t, err)
 }
 
 func (s *spending) Reserve(t *rapid.T) {
@@ -108,35 +165,18 @@ func (s *spending) Reserve(t *rapid.T) {
 		ID: berth.NewID("c-"), UserID: s.user, KeyID: s.key, TeamID: s.team, Model: "m", Queue: "q", Operation: "chat", Timeout: time.Hour,
 		Process:  rapid.SampledFrom([]string{s.user + "-1", s.user + "-2"}).Draw(t, "process"),
 		Reserved: berth.Credits(rapid.Int64Range(0, 200).Draw(t, "reserved")), Account: rapid.Bool().Draw(t, "account"),
-	}, open: true, usage: []string{OutcomeWaiting}}
+	}, usage: []string{OutcomeWaiting}}
 	if !s.alive[c.Process] {
 		t.Skip("it is dead")
 	}
-	allowed := c.Reserved == 0 || !c.Account || s.left() >= c.Reserved
-	for _, b := range s.present() {
-		allowed = allowed && (c.Reserved == 0 || b.Used+c.Reserved <= b.Credits)
-	}
+	c.reserved, c.account = c.Reserved, c.Account
 	err := repeat(t, func(ctx context.Context) error { return s.l.ReserveCall(ctx, c.DirectCall) })
-	if !allowed {
+	if !s.pay(&c.payment) {
 		require.Equal(t, berth.CodeBudgetExceeded, berth.CodeOf(err), err)
 		return
 	}
 	require.NoError(t, err)
-	if c.Reserved > 0 {
-		c.counted = s.present()
-	}
-	for _, b := range c.counted {
-		b.Used += c.Reserved
-	}
 	s.calls = append(s.calls, c)
-}
-
-// settle settles a call of the model.
-func (c *modelCall) settle(amount berth.Credits) {
-	for _, b := range c.counted {
-		b.Used -= c.Reserved - amount
-	}
-	c.open, c.settled = false, amount
 }
 
 // End is reported by a process that lives, or late by one whose calls the reconciliation may have settled.
@@ -206,13 +246,17 @@ func (s *spending) Check(t *rapid.T) {
 	open := map[string]int{}
 	for _, c := range s.calls {
 		require.Equal(t, c.usage, attempts(t, s.l, c.DirectCall))
-		if settled += c.settled; c.open {
+		if !c.unlogged {
+			settled += c.settled
+		}
+		if c.open {
 			open[c.Process]++
 		}
 	}
+	settled += s.checkDurable(t)
 	require.Equal(t, settled, charged(t, s.l, s.user), "what the usage log states")
-	for _, b := range s.present() {
-		require.Equal(t, b.Used, spent(t, s.l, b.Kind, b.ID), "%s: settled + reserved in its period", b.Kind)
+	for _, b := range append(s.present(), s.former...) {
+		require.Equal(t, s.used(b), spent(t, s.l, b.Kind, b.ID), "%s: settled + reserved in its period", b.Kind)
 	}
 	for process := range s.alive {
 		rows, err := s.l.AbandonedCalls(context.Background(), process, -2*time.Hour, 0)
@@ -221,23 +265,62 @@ func (s *spending) Check(t *rapid.T) {
 	}
 }
 
-func TestCalls_RandomEndsCrashesAndPeriodsWithLostReplies_BalanceAndBudgetsExact(t *testing.T) { // G16, O4, P8
+// Finish ends and settles all calls, as the reconciliation does in the end: nothing remains reserved.
+func (s *spending) Finish(t *rapid.T) {
+	for process := range s.alive {
+		vanish(t, s.l, process)
+		s.alive[process] = false
+	}
+	s.Reconcile(t)
+	for _, d := range s.durable {
+		if !d.status.Final() {
+			s.finish(t, d, berth.TaskFailed)
+		}
+	}
+	s.Settle(t)
+	s.Check(t)
+	for _, p := range s.payments {
+		require.False(t, p.open)
+	}
+}
+
+// checkSpending makes random actions, each followed by Check, then Finish.
+func checkSpending(t *testing.T, actions func(s *spending) map[string]func(*rapid.T)) {
+	t.Helper()
 	each(t, func(t *testing.T, l *Ledger) {
 		rapid.Check(t, func(t *rapid.T) {
 			id := berth.NewID("k-")
 			s := &spending{
-				l: l, user: id, key: id, team: "team-" + id, budgets: map[berth.BudgetKind]*berth.Budget{},
+				l: l, user: id, team: "team-" + id, budgets: map[berth.BudgetKind]*berth.Budget{},
 				alive: map[string]bool{id + "-1": true, id + "-2": true},
 			}
 			require.NoError(t, l.AddTeam(context.Background(), s.team))
-			_, err := l.exec(context.Background(), "add key", insertTestKey, s.key, s.team)
-			require.NoError(t, err)
+			s.newKey(t)
 			s.Deposit(t)
-			t.Repeat(map[string]func(*rapid.T){
-				"deposit": s.Deposit, "put budget": s.PutBudget, "delete budget": s.DeleteBudget, "period ends": s.PeriodEnds,
-				"reserve": s.Reserve, "reserve another": s.Reserve, "end": s.End, "crash": s.Crash, "live again": s.LiveAgain, "reconcile": s.Reconcile,
-				"": s.Check,
-			})
+			all := actions(s)
+			all["put budget"], all["delete budget"], all["period ends"], all["revoke"], all[""] = s.PutBudget, s.DeleteBudget, s.PeriodEnds, s.Revoke, s.Check
+			all["reserve"], all["end"] = s.Reserve, s.End
+			t.Repeat(all)
+			s.Finish(t)
 		})
+	})
+}
+
+func TestCalls_RandomEndsCrashesAndPeriodsWithLostReplies_BalanceAndBudgetsExact(t *testing.T) { // G16, O4, P8
+	checkSpending(t, func(s *spending) map[string]func(*rapid.T) {
+		return map[string]func(*rapid.T){
+			"deposit": s.Deposit, "reserve another": s.Reserve, "crash": s.Crash, "live again": s.LiveAgain, "reconcile": s.Reconcile,
+		}
+	})
+}
+
+// Durable calls share the budgets with direct ones.
+func TestDurableCalls_RandomEndsCrashesAndRetriesWithLostReplies_BalanceAndBudgetsExact(t *testing.T) { // O4, O6, P8
+	checkSpending(t, func(s *spending) map[string]func(*rapid.T) {
+		return map[string]func(*rapid.T){
+			"submit": s.Submit, "submit another": s.Submit, "withdraw": s.Withdraw, "begin": s.Begin, "begin another": s.Begin, "work": s.Work,
+			"work more": s.Work, "work most": s.Work, "end durable": s.EndDurable, "settle": s.Settle, "time passes": s.TimePasses,
+			"retention": s.Retention,
+		}
 	})
 }
