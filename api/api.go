@@ -458,6 +458,8 @@ func (s *server) elsewhere(c echo.Context, page *console.Page) error {
 		return echo.ErrMethodNotAllowed
 	case ofOpenAI(req.URL.Path):
 		return berth.Errorf(berth.CodeNotFound, "%s %s is not a route of berth; %s has chat/completions, embeddings and models", req.Method, req.URL.Path, openAIPath)
+	case !found && meantForOpenAI(req.URL.Path):
+		return berth.Errorf(berth.CodeNotFound, "%s %s is not a route of berth: the base URL of clients of OpenAI's protocol ends with %s", req.Method, req.URL.Path, openAIPath)
 	case !found && (!reading || ofAPI || !strings.Contains(req.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)):
 		return berth.Errorf(berth.CodeNotFound, "route not found")
 	case !found:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -292,6 +293,13 @@ func modelView(m llm.Model, name string) openai.Model {
 
 // ofOpenAI reports whether a request is for a route of OpenAI's protocol.
 func ofOpenAI(path string) bool { return path == "/openai" || strings.HasPrefix(path, "/openai/") }
+
+// meantForOpenAI reports whether a request for an unknown path is that of a client whose base URL lacks openAIPath.
+func meantForOpenAI(path string) bool {
+	return slices.ContainsFunc([]string{"/chat/completions", "/completions", "/embeddings", "/responses"}, func(end string) bool {
+		return strings.HasSuffix(path, end)
+	})
+}
 
 // openAIError returns what a client of the protocol reads for an error.
 func (s *server) openAIError(err error, requestID string) *openai.Error {

@@ -165,8 +165,9 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 	with := func(field string) string { return strings.TrimSuffix(hello, "}") + "," + field + "}" }
 	for name, c := range map[string]struct {
 		method, path, secret, body string
+		whole                      string // path, in place of one below /openai/v1
 		status                     int
-		code, param                string
+		code, param, says          string
 	}{
 		"no key":             {path: "/chat/completions", body: hello, status: 401, code: "invalid_api_key"},
 		"unknown key":        {path: "/chat/completions", secret: apikey.NewSecret(), body: hello, status: 401, code: "invalid_api_key"},
@@ -181,6 +182,13 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 		"empty":              {path: "/chat/completions", secret: m.secret, status: 400},
 		"unknown parameter":  {path: "/chat/completions", secret: m.secret, body: with(`"min_p":1`), status: 400, code: "unknown_parameter", param: "min_p"},
 		"unknown tier":       {path: "/chat/completions", secret: m.secret, body: with(`"service_tier":"gold"`), status: 400, code: "invalid_value", param: "service_tier"},
+		"unknown null":       {path: "/chat/completions", secret: m.secret, body: with(`"min_p":null,"top_k":-1,"n":0`), status: 400, param: "n", says: "n: must be"},
+		"wrong type":         {path: "/chat/completions", secret: m.secret, body: with(`"model":5`), status: 400, says: "model"},
+		"text of a message":  {path: "/chat/completions", secret: m.secret, body: `{"model":"large","messages":[{"role":5,"content":"x"}]}`, status: 400, param: "messages[0].role", says: "messages[0].role: must be a text"},
+		"no /openai":         {whole: "/v1/chat/completions", secret: m.secret, body: hello, status: 404, code: "not_found", says: "ends with /openai/v1"},
+		"no /openai/v1":      {whole: "/chat/completions", body: hello, status: 404, code: "not_found", says: "ends with /openai/v1"},
+		"a slash too many":   {whole: "//chat/completions", body: hello, status: 404, code: "not_found", says: "ends with /openai/v1"},
+		"responses":          {whole: "/v1/responses", body: hello, status: 404, code: "not_found", says: "ends with /openai/v1"},
 		"store":              {path: "/chat/completions", secret: m.secret, body: with(`"store":true`), status: 400, code: "unsupported_value", param: "store"},
 		"unknown path":       {path: "/audio/speech", secret: m.secret, body: `{}`, status: 404, code: "not_found"},
 		"unknown path, get":  {method: http.MethodGet, path: "/files", secret: m.secret, status: 404, code: "not_found"},
@@ -193,7 +201,7 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 		if method == "" {
 			method = http.MethodPost
 		}
-		res := m.raw(method, "/openai/v1"+c.path, c.secret, c.body)
+		res := m.raw(method, cmp.Or(c.whole, "/openai/v1"+c.path), c.secret, c.body)
 		var envelope struct {
 			Error map[string]any `json:"error"`
 		}
@@ -201,6 +209,7 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 		require.Equal(t, c.status, res.status, "%s: %s", name, res.body)
 		require.Len(t, envelope.Error, 4, name)
 		require.NotEmpty(t, envelope.Error["message"], name)
+		require.Contains(t, envelope.Error["message"], c.says, name)
 		if c.code != "" {
 			require.Equal(t, c.code, envelope.Error["code"], name)
 		}

@@ -171,7 +171,7 @@ func (s *server) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
-	if ofOpenAI(c.Request().URL.Path) {
+	if path := c.Request().URL.Path; ofOpenAI(path) || meantForOpenAI(path) {
 		s.failOpenAI(err, c)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"berth"
@@ -36,11 +37,14 @@ const (
 	TypeQuota   = "insufficient_quota"
 )
 
-func (e *Error) Error() string {
-	if e.Param != "" {
-		return e.Param + ": " + e.Message
+func (e *Error) Error() string { return named(e.Param, e.Message) }
+
+// named returns a message that names the field that is wrong: clients show their users the message only.
+func named(param, message string) string {
+	if param == "" || strings.Contains(message, param) {
+		return message
 	}
-	return e.Message
+	return param + ": " + message
 }
 
 // Body returns the error as the body of a response, or as the data of the last event of a stream. All four fields are there, null if they are
@@ -81,7 +85,7 @@ func (e *Error) SetHeader(h http.Header) {
 
 // invalid returns an error of the request.
 func invalid(param, code, format string, args ...any) *Error {
-	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: TypeRequest, Param: param, Code: code, Final: true}
+	return &Error{Status: http.StatusBadRequest, Message: named(param, fmt.Sprintf(format, args...)), Type: TypeRequest, Param: param, Code: code, Final: true}
 }
 
 // errorRow is what clients read for a code of berth, or for why a provider failed a call.
@@ -168,7 +172,7 @@ func ErrorOf(err error) *Error {
 		out.RetryAfter = cmp.Or(refusal.RetryAfter, out.RetryAfter)
 		return out
 	case errors.As(err, &known):
-		out := ofCode(known.Code, known.Message)
+		out := ofCode(known.Code, named(known.Field, known.Message))
 		out.Param = known.Field
 		return out
 	default:

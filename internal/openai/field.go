@@ -87,6 +87,9 @@ func parse(body []byte, operation llm.Operation, table []field) (*Request, error
 		name := rawjson.Key(key)
 		f, ok := known[name]
 		if !ok {
+			if rawjson.IsNull(value) {
+				continue // as one that is missing
+			}
 			f.use = llm.FieldFurther
 		}
 		r.raw.Fields = append(r.raw.Fields, llm.RawField{Name: name, Key: key, Value: value, Use: f.use})
@@ -95,6 +98,7 @@ func parse(body []byte, operation llm.Operation, table []field) (*Request, error
 		}
 		if err := f.read(r, value); err != nil {
 			err.Param = name + err.Param
+			err.Message = named(err.Param, err.Message)
 			return nil, err
 		}
 	}
