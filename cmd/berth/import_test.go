@@ -24,8 +24,9 @@ func TestImportLiteLLM_File_WritesRoutingAndNotes(t *testing.T) { // O10
 	file, output := write(t, dir, "config.yaml", liteLLM), filepath.Join(dir, "models.yaml")
 	var out, info, none bytes.Buffer
 	require.NoError(t, (&importLiteLLM{File: file}).run(&out, &info))
-	require.Equal(t, "config.yaml:5: general_settings.master_key: not carried: a secret, and berth has keys, teams and tokens of its own: docs/operations.md\n"+
-		"· models: 1, upstreams: 1, notes: 1\n· BERTH_PROVIDER_KEYS needs AZURE_EU_KEY\n", info.String())
+	require.Equal(t, "config.yaml:1: model_list: budgets count credits: a dollar is written as 1000 credits, by the most expensive upstream of a model\n"+
+		"config.yaml:5: general_settings.master_key: not carried: a secret, and berth has keys, teams and tokens of its own: docs/operations.md\n"+
+		"· models: 1, upstreams: 1, notes: 2\n· BERTH_PROVIDER_KEYS needs AZURE_EU_KEY\n", info.String())
 	require.NoError(t, (&importLiteLLM{File: file, Output: output}).run(&none, &info))
 	require.Empty(t, none.String())
 	written, err := os.ReadFile(output)

@@ -59,7 +59,10 @@ func Convert(src []byte) (Result, error) {
 		c.note(list, "upstreams without max_output_tokens (%d): their answers have at most %d tokens; set maxOutputTokens for longer ones", c.unbounded, defaultOutput)
 	}
 	if c.unpriced > 0 {
-		c.note(list, "upstreams without a price (%d), which LiteLLM has in a table of its own: set price to see costs", c.unpriced)
+		c.note(list, "upstreams without a price (%d), which LiteLLM has in a table of its own: set price to see costs, and credits of the model so that budgets limit them", c.unpriced)
+	}
+	if c.priced > 0 {
+		c.note(list, "budgets count credits: a dollar is written as %d credits, by the most expensive upstream of a model", perDollar)
 	}
 	c.nameModels()
 	c.aliases(c.root.get("router_settings").get("model_group_alias"))
@@ -90,8 +93,8 @@ type converter struct {
 	models      []*model
 	literals    map[string]string // names of settings, by the secrets for which they were chosen
 	settings    map[string]bool   // names of settings that the configuration uses
-	// uncapped, unpriced and unbounded count upstreams.
-	uncapped, unpriced, unbounded int
+	// These count upstreams.
+	uncapped, priced, unpriced, unbounded int
 }
 
 // defaults are limits of all entries.

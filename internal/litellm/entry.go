@@ -281,6 +281,7 @@ func (c *converter) price(u *upstream, params, info value) {
 		c.unpriced++
 		return
 	}
+	c.priced++
 	u.Price = &price{Input: input, Output: output}
 	if hasCached {
 		u.Price.CachedInput = &cached

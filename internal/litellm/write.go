@@ -3,6 +3,7 @@ package litellm
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,6 +47,7 @@ type upstream struct {
 	MaxOutputTokens int       `yaml:"maxOutputTokens,omitempty"`
 	Timeouts        *timeouts `yaml:"timeouts,omitempty"`
 	Price           *price    `yaml:"price,omitempty"`
+	Credits         *price    `yaml:"credits,omitempty"` // of a model
 
 	order int // 0 without one
 }
@@ -159,7 +161,7 @@ func (c *converter) write() ([]byte, error) {
 		m.rank()
 		m.nameUpstreams()
 		if len(m.upstreams) == 1 {
-			m.upstreams[0].Aliases = m.aliases
+			m.upstreams[0].Aliases, m.upstreams[0].Credits = m.aliases, m.credits()
 			if err := add(models, m.name, m.upstreams[0], yaml.FlowStyle); err != nil {
 				return nil, err
 			}
@@ -168,6 +170,11 @@ func (c *converter) write() ([]byte, error) {
 		several := mapping()
 		if len(m.aliases) > 0 {
 			if err := add(several, "aliases", m.aliases, yaml.FlowStyle); err != nil {
+				return nil, err
+			}
+		}
+		if credits := m.credits(); credits != nil {
+			if err := add(several, "credits", credits, yaml.FlowStyle); err != nil {
 				return nil, err
 			}
 		}
@@ -190,6 +197,36 @@ func (c *converter) write() ([]byte, error) {
 		return nil, fmt.Errorf("write the routing file: %w", err)
 	}
 	return out.Bytes(), nil
+}
+
+// perDollar is how many credits a dollar is. Credits have thousandths.
+const perDollar = 1000
+
+// credits returns what users pay: the price of the most expensive upstream, nil if no upstream has a price. Budgets count credits.
+func (m *model) credits() *price {
+	var most *price
+	for _, u := range m.upstreams {
+		if u.Price == nil || *u.Price == (price{}) {
+			continue
+		}
+		if most == nil {
+			most = &price{}
+		}
+		inCredits := func(dollars float64) float64 { return min(math.Round(dollars*perDollar*1000)/1000, maxPrice) }
+		cached := u.Price.Input
+		if u.Price.CachedInput != nil {
+			cached = *u.Price.CachedInput
+		}
+		most.Input, most.Output = max(most.Input, inCredits(u.Price.Input)), max(most.Output, inCredits(u.Price.Output))
+		if most.CachedInput == nil {
+			most.CachedInput = new(float64)
+		}
+		*most.CachedInput = max(*most.CachedInput, inCredits(cached))
+	}
+	if most != nil && *most.CachedInput == most.Input {
+		most.CachedInput = nil
+	}
+	return most
 }
 
 // rank ranks the upstreams by their order. LiteLLM uses those without one last.
