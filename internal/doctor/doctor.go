@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth/internal/config"
+	"berth/internal/llm"
 )
 
 // Level is the weight of a finding.
@@ -58,10 +59,8 @@ func (d *doctor) checks(searchAttributes []string) []check {
 		{"uploads", d.uploads},
 		{"limits", d.limits},
 	}
-	if catalog := d.settings(); catalog != nil {
-		checks = append(checks, check{"routing", d.routing})
-		checks = append(checks, check{"templates", func(ctx context.Context) { d.templates(ctx, catalog) }})
-		checks = append(checks, check{"providers", func(ctx context.Context) { d.providers(ctx, catalog) }})
+	if d.file = d.settings(); d.file != nil {
+		checks = append(checks, check{"routing", d.routing}, check{"models", d.models}, check{"templates", d.templates}, check{"providers", d.providers})
 	}
 	return checks
 }
@@ -83,6 +82,8 @@ type doctor struct {
 	cfg      config.Config
 	now      func() time.Time
 	findings []Finding
+	// file has the models of the routing file, and used those that all processes use, once they were read.
+	file, used *llm.Catalog
 	// pdfToText and tesseract are the programs that read uploads.
 	pdfToText, tesseract string
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // models checks that calls of the models can be made.
-func (d *doctor) models(catalog *llm.Catalog) {
+func (d *doctor) models(ctx context.Context) {
+	catalog := d.catalog(ctx)
 	const subject, advice = "models", "set the keys of the providers, or BERTH_LOCAL_MODEL_URL to the address of the model simulator"
 	var unserved, partly []string
 	models := catalog.Models()
@@ -45,7 +46,8 @@ func (d *doctor) models(catalog *llm.Catalog) {
 
 // providers tries the address and the key of each provider, all concurrently, which costs nothing. A fault is an error only if a model has no
 // upstream whose provider accepts its calls.
-func (d *doctor) providers(ctx context.Context, catalog *llm.Catalog) {
+func (d *doctor) providers(ctx context.Context) {
+	catalog := d.catalog(ctx)
 	const subject = "providers"
 	client := llm.NewHTTPClient()
 	defer client.CloseIdleConnections()

@@ -15,7 +15,7 @@ import (
 func (d *doctor) routing(ctx context.Context) {
 	const subject = "routing"
 	content, err := llm.ReadContent(d.cfg.Model.RoutingFile)
-	if err != nil || slices.ContainsFunc(d.findings, func(f Finding) bool { return f.Subject == "database" && f.Level == Error }) {
+	if err != nil || d.withoutDatabase() {
 		return // it was reported
 	}
 	newest, own, unknown, err := ledger.ReadRouting(ctx, d.cfg.Database.Source(), content.Hash)
@@ -39,8 +39,43 @@ func (d *doctor) routing(ctx context.Context) {
 		d.add(Warning, subject, "a process that has this file publishes it at its start, or when the file changes",
 			"%s was never published: all processes use revision %d (%s)", file, newest.Revision, by)
 	}
+	if _, err := d.catalogOf(newest); err != nil {
+		d.add(Warning, subject, "use a release that can", "this release cannot read revision %d: %s", newest.Revision, err)
+	}
 	for _, name := range slices.Sorted(maps.Keys(unknown)) {
 		d.add(Warning, subject, "add the model to the routing file, or cancel the tasks; they fail at their deadline",
 			"%d open tasks need the model %s, which no revision of the routing has", unknown[name], name)
 	}
+}
+
+func (d *doctor) withoutDatabase() bool {
+	return slices.ContainsFunc(d.findings, func(f Finding) bool { return f.Subject == "database" && f.Level == Error })
+}
+
+// catalog returns the models that all processes use: those of the database's newest revision, or of the routing file where the database has none.
+func (d *doctor) catalog(ctx context.Context) *llm.Catalog {
+	if d.used != nil {
+		return d.used
+	}
+	d.used = d.file
+	content, err := llm.ReadContent(d.cfg.Model.RoutingFile)
+	if err != nil || d.withoutDatabase() {
+		return d.used
+	}
+	newest, _, _, err := ledger.ReadRouting(ctx, d.cfg.Database.Source(), content.Hash)
+	if err != nil || newest.Revision == 0 {
+		return d.used
+	}
+	if catalog, err := d.catalogOf(newest); err == nil { // else it was reported
+		d.used = catalog
+	}
+	return d.used
+}
+
+func (d *doctor) catalogOf(r ledger.RoutingRevision) (*llm.Catalog, error) {
+	content, err := llm.ParseContent(fmt.Sprintf("revision %d", r.Revision), r.Content)
+	if err != nil {
+		return nil, err
+	}
+	return llm.NewCatalog(content.Config, d.cfg.Model.Settings())
 }

@@ -36,8 +36,28 @@ func TestRouting_FileAndLedger_DifferenceFound(t *testing.T) {
 	_, err = l.PutRouting(t.Context(), ledger.RoutingRevision{Hash: "other", Source: ledger.RoutingAPI, CreatedBy: "olga", Content: "x"})
 	require.NoError(t, err)
 	got := findings()
-	require.Len(t, got, 1)
+	require.Len(t, got, 2, "and that this release cannot read the content")
 	require.Equal(t, doctor.Warning, got[0].Level)
 	require.Contains(t, got[0].Text, "is not used: it is revision 1, and all processes use revision 2 (olga)")
 	require.Contains(t, got[0].Advice, "berth routing apply ")
+}
+
+// The models, their providers and the templates are checked by the routing that processes use, not by the file of this host.
+func TestModels_RoutingInDatabase_ItIsChecked(t *testing.T) { // G15
+	t.Parallel()
+	dsn := testledger.Migrated.SQLite(t)
+	l := testledger.Open(t, dsn)
+	const text = "providers: {acme: {baseURL: \"http://127.0.0.1:9/v1\"}}\nmodels: {large: {provider: acme}, small: {provider: acme}}\n" +
+		"routes: {default: {paid: large, free: small}}\n"
+	content, err := llm.ParseContent("models.yaml", text)
+	require.NoError(t, err)
+	_, err = l.PutRouting(t.Context(), ledger.RoutingRevision{Hash: content.Hash, Source: ledger.RoutingAPI, CreatedBy: "olga", Content: content.Text})
+	require.NoError(t, err)
+	found := run(t, "models", time.Now, "--database="+dsn)
+	require.Len(t, found, 1)
+	require.Equal(t, "all 2 models have an address and a key", found[0].Text)
+
+	_, err = l.PutRouting(t.Context(), ledger.RoutingRevision{Hash: "newer", Source: ledger.RoutingAPI, CreatedBy: "olga", Content: "models: {x: {new: 1}}"})
+	require.NoError(t, err)
+	has(t, run(t, "routing", time.Now, "--database="+dsn), doctor.Warning, "this release cannot read revision 2", "")
 }

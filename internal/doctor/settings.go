@@ -24,9 +24,6 @@ func (d *doctor) settings() *llm.Catalog {
 	if len(d.findings) == 0 {
 		d.add(OK, "settings", "", "valid")
 	}
-	if catalog != nil {
-		d.models(catalog)
-	}
 	return catalog
 }
 

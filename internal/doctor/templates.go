@@ -8,14 +8,14 @@ import (
 
 	"berth/internal/catalog"
 	"berth/internal/ledger"
-	"berth/internal/llm"
 	"berth/internal/template"
 )
 
 // templates checks the templates that new tasks use, and that their steps have models: those of the database, and of the binary and the
 // directory what processes would add at their next start.
-func (d *doctor) templates(ctx context.Context, models *llm.Catalog) {
+func (d *doctor) templates(ctx context.Context) {
 	const subject = "templates"
+	models := d.catalog(ctx)
 	tree, err := catalog.Own(d.cfg.Model.TemplatesDir)
 	if err != nil {
 		d.add(Error, subject, "create the directory, or unset BERTH_TEMPLATES_DIR", "%s", err)
@@ -25,7 +25,7 @@ func (d *doctor) templates(ctx context.Context, models *llm.Catalog) {
 		d.add(Warning, subject, "correct the file; until then the template keeps the version that it had", "%s", m)
 	}
 	before := len(d.findings)
-	sources, note := d.used(ctx, tree)
+	sources, note := d.usedTemplates(ctx, tree)
 	var all []*template.Template
 	var lacking int
 	counts := map[ledger.TemplateSource]int{}
@@ -54,8 +54,8 @@ func (d *doctor) templates(ctx context.Context, models *llm.Catalog) {
 	}
 }
 
-// used returns the templates that new tasks use, and what was not read.
-func (d *doctor) used(ctx context.Context, own template.Tree) (sources map[ledger.TemplateSource][]*template.Template, note string) {
+// usedTemplates returns the templates that new tasks use, and what was not read.
+func (d *doctor) usedTemplates(ctx context.Context, own template.Tree) (sources map[ledger.TemplateSource][]*template.Template, note string) {
 	sources = map[ledger.TemplateSource][]*template.Template{}
 	var stored []ledger.TemplateVersion
 	failed := slices.ContainsFunc(d.findings, func(f Finding) bool { return f.Subject == "database" && f.Level == Error })

@@ -173,7 +173,7 @@ func TestCheck_FurtherFields_OnlyUpstreamsThatListThem(t *testing.T) { // O1
 		`"top_k":1,"min_p":1`:       {excluded: []string{"plain", "vllm"}},
 		`"top_k":1,"top_a":1`:       {param: "top_a"},
 		`"Model":1`:                 {param: "Model"},
-		`"top_k":null`:              {excluded: []string{"plain"}},
+		`"top_k":null,"x":null`:     {},
 		`"store":true`:              {excluded: []string{"plain", "vllm"}},
 		`"store":true,"x":1`:        {param: "x"},
 		`"store":false`:             {},
