@@ -133,11 +133,11 @@ func TestConfig_Identity_ErrorNamesVariable(t *testing.T) { // X5, X6
 func TestConfig_Identity_IsParsed(t *testing.T) { // X5
 	t.Parallel()
 	c := parse(t, "--auth-secret=01234567890123456789012345678901,abcdefghijabcdefghijabcdefghijab", "--auth-audience=a,b",
-		"--oidc-issuer=http://127.0.0.1:9", "--oidc-scope-map=staff=user,operator;*=user", "--cors-origins=https://a.example,http://b:8080")
+		"--oidc-issuer=http://127.0.0.1:9", "--oidc-scope-map=staff=user,operator;leads=team,team:a;*=user", "--cors-origins=https://a.example,http://b:8080")
 	require.Equal(t, "01234567890123456789012345678901", c.Identity.Secret())
 	require.Equal(t, "a", c.Identity.Audience())
 	require.Equal(t, identity.ClaimMap{
-		Scope: "scope", Tenant: "tenant", Nodes: "nodes", Team: "team", App: "app", Scopes: map[string]string{"staff": "user,operator", "*": "user"},
+		Scope: "scope", Tenant: "tenant", Nodes: "nodes", Team: "team", App: "app", Scopes: map[string]string{"staff": "user,operator", "leads": "team,team:a", "*": "user"},
 	}, c.Identity.Claims())
 	require.Equal(t, []string{"https://a.example", "http://b:8080"}, c.API.CORSOrigins)
 	require.NoError(t, c.NeedSecret())

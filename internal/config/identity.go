@@ -23,7 +23,7 @@ type Identity struct {
 	Parameters  map[string]string `help:"Parameters of the page's authorization request: scope=openid offline_access;audience=https://berth.example." name:"oidc-parameters" env:"BERTH_OIDC_PARAMETERS" mapsep:";" default:"scope=openid"`
 	Token       string            `help:"Which of the provider's tokens the page sends: ${enum}." name:"oidc-token" env:"BERTH_OIDC_TOKEN" enum:"access,id" default:"access"`
 	ScopeClaim  string            `help:"Claim with the scopes in the provider's tokens, such as realm_access.roles." name:"oidc-scope-claim" env:"BERTH_OIDC_SCOPE_CLAIM" default:"scope"`
-	ScopeMap    map[string]string `help:"Scopes for the values of that claim: staff=user,operator;*=user. Other values grant nothing; * matches every token. Default: the values are scopes." name:"oidc-scope-map" env:"BERTH_OIDC_SCOPE_MAP" mapsep:";"`
+	ScopeMap    map[string]string `help:"Scopes for the values of that claim, and the team: staff=user,operator;search-leads=team,team:search;*=user. Other values grant nothing; * matches every token. Default: the values are scopes." name:"oidc-scope-map" env:"BERTH_OIDC_SCOPE_MAP" mapsep:";"`
 	TenantClaim string            `help:"Claim with the tenant in the provider's tokens." name:"oidc-tenant-claim" env:"BERTH_OIDC_TENANT_CLAIM" default:"tenant"`
 	TeamClaim   string            `help:"Claim with the team in the provider's tokens, for which requests count." name:"oidc-team-claim" env:"BERTH_OIDC_TEAM_CLAIM" default:"team"`
 	AppClaim    string            `help:"Claim with the application in the provider's tokens, for which requests count, such as azp." name:"oidc-app-claim" env:"BERTH_OIDC_APP_CLAIM" default:"app"`

@@ -15,20 +15,24 @@ import (
 type ClaimMap struct {
 	Scope, Tenant, Nodes string
 	Team, App            string // the team and the application for which the caller's requests count
-	// Scopes maps values of the claim Scope to berth's scopes, separated by commas; the key * matches every token. Other
-	// values grant nothing. Without it, the values themselves are scopes.
+	// Scopes maps values of the claim Scope to berth's scopes, separated by commas; the key * matches every token. team:ID among them
+	// names the team, as the claim Team does. Other values grant nothing. Without it, the values themselves are scopes.
 	Scopes map[string]string
 }
 
 // ownClaims are the claims of the tokens of Issue.
 var ownClaims = ClaimMap{Scope: "scope", Tenant: "tenant", Nodes: "nodes", Team: "team", App: "app"}
 
-// Validate returns an error unless every scope exists.
+// teamPrefix precedes the id of a team in ClaimMap.Scopes.
+const teamPrefix = "team:"
+
+// Validate returns an error unless every scope exists and every team can.
 func (m ClaimMap) Validate() error {
 	for value, granted := range m.Scopes {
 		for scope := range strings.SplitSeq(granted, ",") {
-			if !slices.Contains(ScopeNames(), scope) {
-				return fmt.Errorf("unknown scope %q of %q: must be one of %s", scope, value, strings.Join(ScopeNames(), ", "))
+			team, isTeam := strings.CutPrefix(scope, teamPrefix)
+			if isTeam && berth.ValidID("", team) != nil || !isTeam && !slices.Contains(ScopeNames(), scope) {
+				return fmt.Errorf("unknown scope %q of %q: must be one of %s, or %s and the id of a team", scope, value, strings.Join(ScopeNames(), ", "), teamPrefix)
 			}
 		}
 	}
@@ -37,7 +41,8 @@ func (m ClaimMap) Validate() error {
 
 // principal returns the owner of a token whose signature and times have been verified.
 func (m ClaimMap) principal(c jwt.MapClaims) (Principal, error) {
-	p := Principal{Scopes: m.granted(values(m.scopes(c)))}
+	granted := m.granted(values(m.scopes(c)))
+	p := Principal{Scopes: known(granted)}
 	p.UserID, _ = c["sub"].(string)
 	if berth.ValidUserID("sub", p.UserID) != nil {
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the token's subject must be 1 to %d bytes of printable text", berth.MaxUserID)
@@ -56,6 +61,9 @@ func (m ClaimMap) principal(c jwt.MapClaims) (Principal, error) {
 		if *f.id, err = single(c, f.claim); err != nil {
 			return Principal{}, err
 		}
+	}
+	if p.TeamID, err = m.team(p.TeamID, granted); err != nil {
+		return Principal{}, err
 	}
 	p.Nodes = values(find(c, m.Nodes))
 	for _, pattern := range p.Nodes {
@@ -100,22 +108,45 @@ func (m ClaimMap) scopes(c jwt.MapClaims) any {
 	return c["scp"]
 }
 
-// granted returns the scopes for the values of the claim.
+// granted returns what the values of the claim grant: scopes, unknown ones among them, and teams.
 func (m ClaimMap) granted(values []string) []string {
-	granted := values
-	if len(m.Scopes) > 0 {
-		granted = nil
-		for _, v := range append([]string{"*"}, values...) {
-			granted = append(granted, strings.Split(m.Scopes[v], ",")...)
-		}
+	if len(m.Scopes) == 0 {
+		return values
 	}
-	var known []string
+	var granted []string
+	for _, v := range append([]string{"*"}, values...) {
+		granted = append(granted, strings.Split(m.Scopes[v], ",")...)
+	}
+	return granted
+}
+
+// known returns the scopes that exist, in the order of documentation.
+func known(granted []string) (scopes []string) {
 	for _, scope := range ScopeNames() {
 		if slices.Contains(granted, scope) {
-			known = append(known, scope)
+			scopes = append(scopes, scope)
 		}
 	}
-	return known
+	return scopes
+}
+
+// team returns the team of a token: that of its claim, empty for none, or the one that the map grants. A token of several is rejected: each could
+// be the one whose keys its user manages, or whose share its tasks have.
+func (m ClaimMap) team(claimed string, granted []string) (string, error) {
+	if len(m.Scopes) == 0 {
+		return claimed, nil
+	}
+	team := claimed
+	for _, g := range granted {
+		switch id, isTeam := strings.CutPrefix(g, teamPrefix); {
+		case !isTeam || id == team:
+		case team != "":
+			return "", badClaim(m.Scope, fmt.Sprintf("must be of one team, but is of %s and %s", team, id))
+		default:
+			team = id
+		}
+	}
+	return team, nil
 }
 
 // find returns a claim, nil if the token does not have it. A claim whose whole name has dots precedes a path: such names are
