@@ -16,8 +16,8 @@ import (
 	"berth/internal/ledger"
 )
 
-// action reports whether operators' calls of a route are actions: it accepts operators, and its method changes something. So are those of a team's
-// administrators, of the routes that are for them.
+// action reports whether the calls of a route by operators, and by administrators of teams, are actions: it accepts operators, and its method
+// changes something.
 func (r rule) action(method string) bool {
 	changes := method != http.MethodGet && method != http.MethodHead && !r.reads
 	return changes && slices.Contains(r.scopes, identity.ScopeOperator)
@@ -35,8 +35,8 @@ func (s *server) audit(next echo.HandlerFunc) echo.HandlerFunc {
 
 func (s *server) isAction(c echo.Context) bool {
 	req := c.Request()
-	r, user := s.rules[routeKey(req.Method, c.Path())], callOf(req.Context()).user
-	return r.action(req.Method) && (user.Operator() || slices.Contains(r.scopes, identity.ScopeTeam))
+	cl := callOf(req.Context())
+	return s.rules[routeKey(req.Method, c.Path())].action(req.Method) && (cl.user.Operator() || cl.managed != "")
 }
 
 // recordAction writes the row of an action before the action, which is refused when that fails, so that none is missing; then it
@@ -49,7 +49,7 @@ func (s *server) recordAction(c echo.Context, next echo.HandlerFunc) error {
 		return err
 	}
 	id, err := s.Ledger.BeginAction(req.Context(), ledger.AuditEntry{
-		UserID: cl.user.UserID, Event: ledger.AuditEvent(s.rules[key].operation), Target: req.URL.Path, RequestID: cl.requestID,
+		UserID: cl.user.UserID, TeamID: cl.managed, Event: ledger.AuditEvent(s.rules[key].operation), Target: req.URL.Path, RequestID: cl.requestID,
 		Detail: detail,
 	})
 	if err != nil {
@@ -145,8 +145,8 @@ func (s *server) endAction(ctx context.Context, id int64, status int) {
 type auditInput struct {
 	LogPage
 
-	TeamID string            `query:"teamId" maxLength:"255" doc:"Only events of tasks that count for this team"`
-	Action ledger.AuditEvent `query:"action" doc:"Only rows of this event of tasks, or of this operation of operators"`
+	TeamID string            `query:"teamId" maxLength:"255" doc:"Only events of tasks that count for this team, and actions of its administrators"`
+	Action ledger.AuditEvent `query:"action" doc:"Only rows of this event of tasks, or of this operation of operators and administrators of teams"`
 }
 
 type auditView struct {
@@ -154,19 +154,19 @@ type auditView struct {
 	At     time.Time         `json:"at"`
 	Count  int64             `json:"count,omitempty" doc:"How many equal events the row represents, from at to lastAt: refused and repeated submissions have one row a minute for each user and reason, with the task of the first. Absent for one"`
 	LastAt time.Time         `json:"lastAt,omitzero" doc:"Time of the last of them"`
-	UserID string            `json:"userId" doc:"Owner of the task, or the operator"`
-	Action ledger.AuditEvent `json:"action" doc:"An event of a task or account, or for an operator's action the id of the operation"`
+	UserID string            `json:"userId" doc:"Owner of the task, or who requested the action"`
+	Action ledger.AuditEvent `json:"action" doc:"An event of a task or account, or for an action of an operator or of a team's administrator the id of the operation"`
 	TaskID string            `json:"taskId,omitempty"`
-	// The fields of an event of a task.
+	// The fields of an event of a task; an action of a team's administrator has the team.
 	ServiceID string      `json:"serviceId,omitempty"`
-	TeamID    string      `json:"teamId,omitempty" doc:"Team that the task counts for"`
+	TeamID    string      `json:"teamId,omitempty" doc:"Team that the task counts for, or whose administrator requested the action"`
 	QueueID   berth.Queue `json:"queueId,omitempty"`
 
-	Detail json.RawMessage `json:"detail,omitempty" doc:"What the event changed: steps, model, status, usage, refunded credits. Of an operator's action: the values in the query and the body of the request; omitted has the names of those that are not recorded"`
-	// The fields of an operator's action.
-	Target    string `json:"target,omitempty" doc:"Path of an operator's request"`
+	Detail json.RawMessage `json:"detail,omitempty" doc:"What the event changed: steps, model, status, usage, refunded credits. Of an action: the values in the query and the body of the request; omitted has the names of those that are not recorded"`
+	// The fields of an action.
+	Target    string `json:"target,omitempty" doc:"Path of the request of an action"`
 	RequestID string `json:"requestId,omitempty"`
-	Status    *int   `json:"status,omitempty" doc:"HTTP status of the response to an operator's request: 4xx if it was refused, 0 when no result was recorded"`
+	Status    *int   `json:"status,omitempty" doc:"HTTP status of the response to an action: 4xx if it was refused, 0 when no result was recorded"`
 }
 
 func viewAudit(e ledger.AuditEntry) auditView {
@@ -189,9 +189,9 @@ type auditOutputBody struct {
 
 func (s *server) auditRoute() {
 	registerOutput(s, "GET /v1/audit", forExports, s.listAudit, s.logDescription(auditOutputBody{}, auditView{}, op("list-audit", "account",
-		"List what happened to tasks, and what operators did, newest first",
-		"Users read the events of their tasks, operators those of all tasks and the actions of operators. Each call of an operator "+
-			"that changes something is an action: `action` is the id of its operation, `target` its path, `detail` what the operator sent, "+
+		"List what happened to tasks, and what operators and administrators of teams did, newest first",
+		"Users read the events of their tasks, operators those of all tasks and all actions. Each call of an operator, or of an administrator of "+
+			"a team, that changes something is an action: `action` is the id of its operation, `target` its path, `detail` what was sent, "+
 			"`status` the HTTP status of its response: an action with a status of 4xx was refused and changed nothing.")))
 }
 

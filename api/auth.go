@@ -13,6 +13,7 @@ import (
 	"berth"
 	"berth/internal/apikey"
 	"berth/internal/identity"
+	"berth/internal/ledger"
 )
 
 func describeScopes() string {
@@ -97,8 +98,25 @@ func (s *server) admit(c echo.Context) error {
 			fmt.Sprintf(`Bearer realm="berth", error="insufficient_scope", scope=%q`, strings.Join(r.scopes, " ")))
 		return berth.Errorf(berth.CodeForbidden, "the token lacks the scope %s", strings.Join(r.scopes, " or "))
 	}
-	callOf(c.Request().Context()).user = p
-	return nil
+	cl := callOf(c.Request().Context())
+	cl.user = p
+	if slices.Contains(r.scopes, identity.ScopeTeam) && !p.Operator() {
+		cl.managed, err = s.teamOf(c.Request().Context(), p)
+	}
+	return err
+}
+
+// teamOf returns the team that its administrator manages: the one that the token names, otherwise the one to which operators have added the
+// user. The application of a token decides nothing here: users choose the program with which they sign in.
+func (s *server) teamOf(ctx context.Context, p identity.Principal) (string, error) {
+	if p.TeamID != "" {
+		return p.TeamID, nil
+	}
+	m, err := s.Ledger.FindGroup(ctx, ledger.GroupQuery{UserID: p.UserID})
+	if err == nil && m.Team == "" {
+		err = berth.Errorf(berth.CodeForbidden, "the token has the scope %s, but no team: it must name one, or operators must add the user to one", identity.ScopeTeam)
+	}
+	return m.Team, err
 }
 
 func (s *server) authenticate(c echo.Context, r rule) (identity.Principal, error) {

@@ -43,7 +43,7 @@ func (s *server) budgetRoutes() {
 }
 
 func (s *server) listBudgets(ctx context.Context, in *budgetsInput) (*budgetsOutputBody, error) {
-	team, _, err := s.inTeam(ctx, in.Team)
+	team, err := inTeam(ctx, in.Team)
 	if err != nil {
 		return nil, err
 	}
@@ -57,17 +57,17 @@ func (s *server) listBudgets(ctx context.Context, in *budgetsInput) (*budgetsOut
 // managesBudget returns CodeNotFound unless the caller manages the key or team of a budget, and CodeForbidden for a change of a team's budget by its
 // administrators, whom it limits.
 func (s *server) managesBudget(ctx context.Context, in *BudgetPath, change bool) error {
-	own, err := s.managedTeam(ctx)
+	own := callOf(ctx).managed
 	switch {
-	case err != nil || own == "":
-		return err
+	case own == "":
+		return nil
 	case in.Kind == berth.BudgetKey:
-		_, err = s.managedKey(ctx, in.ID)
+		_, err := s.managedKey(ctx, in.ID)
 		return err
 	case in.ID != own:
 		return berth.Errorf(berth.CodeNotFound, "%s %q has no budget", in.Kind, in.ID)
 	case change:
-		return berth.Errorf(berth.CodeForbidden, "operators set the budget of a team")
+		return &berth.Error{Code: berth.CodeForbidden, Field: "kind", Message: "only operators change the budget of a team; you set those of its keys"}
 	}
 	return nil
 }

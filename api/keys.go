@@ -8,7 +8,6 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/apikey"
-	"berth/internal/identity"
 	"berth/internal/ledger"
 )
 
@@ -52,33 +51,32 @@ func (s *server) keyRoutes() {
 		"It is refused within a second. Calls that run end as they would. Idempotent."))
 }
 
-// managedTeam returns the team to which the caller of a route for a team is restricted; empty for operators.
-func (s *server) managedTeam(ctx context.Context) (string, error) {
-	if callOf(ctx).user.Operator() {
-		return "", nil
+// inTeam returns the team that a request is about: an administrator's own if it names none. CodeForbidden for another one.
+func inTeam(ctx context.Context, teamID string) (string, error) {
+	own := callOf(ctx).managed
+	if own != "" && teamID != "" && teamID != own {
+		return "", &berth.Error{Code: berth.CodeForbidden, Field: "teamId", Message: "you manage the team " + own + " only"}
 	}
-	group, _, err := s.groupOf(ctx, "", "")
-	if err == nil && group.Team == "" {
-		err = berth.Errorf(berth.CodeForbidden, "the token has the scope %s, but no team: its claim must name one, or operators must add the user to one", identity.ScopeTeam)
-	}
-	return group.Team, err
+	return cmp.Or(teamID, own), nil
 }
 
-// inTeam returns the team that a request is about: the caller's if it names none. CodeForbidden if it is another one than that of an administrator.
-func (s *server) inTeam(ctx context.Context, teamID string) (team string, restricted bool, err error) {
-	own, err := s.managedTeam(ctx)
-	if own != "" && teamID != "" && teamID != own {
-		err = berth.Errorf(berth.CodeForbidden, "teamId: you manage the team %s only", own)
+// hasApp returns CodeForbidden unless the caller manages the team of an application; also where there is none, so that those of other teams
+// are not disclosed.
+func (s *server) hasApp(ctx context.Context, appID string) error {
+	own := callOf(ctx).managed
+	if own == "" || appID == "" {
+		return nil
 	}
-	return cmp.Or(teamID, own), own != "", err
+	app, err := s.Ledger.App(ctx, appID)
+	if berth.CodeOf(err) == berth.CodeNotFound || err == nil && app.TeamID != own {
+		return &berth.Error{Code: berth.CodeForbidden, Field: "appId", Message: fmt.Sprintf("your team %s has no application %q", own, appID)}
+	}
+	return err
 }
 
 // managedKey returns a key that the caller manages, CodeNotFound for any other.
 func (s *server) managedKey(ctx context.Context, id string) (berth.APIKey, error) {
-	own, err := s.managedTeam(ctx)
-	if err != nil {
-		return berth.APIKey{}, err
-	}
+	own := callOf(ctx).managed
 	k, err := s.Ledger.GetKey(ctx, id)
 	if berth.CodeOf(err) == berth.CodeNotFound || err == nil && own != "" && k.TeamID != own {
 		return berth.APIKey{}, berth.Errorf(berth.CodeNotFound, "API key not found")
@@ -88,21 +86,14 @@ func (s *server) managedKey(ctx context.Context, id string) (berth.APIKey, error
 
 func (s *server) createKey(ctx context.Context, in *createKeyInput) (*client.NewKey, error) {
 	b := in.Body
-	var restricted bool
-	var err error
-	if b.TeamID, restricted, err = s.inTeam(ctx, b.TeamID); err != nil {
+	team, err := inTeam(ctx, b.TeamID)
+	if err != nil {
 		return nil, err
 	}
-	if restricted && b.AppID != "" {
-		app, err := s.Ledger.App(ctx, b.AppID)
-		if berth.CodeOf(err) == berth.CodeNotFound || err == nil && app.TeamID != b.TeamID {
-			return nil, berth.Invalid("appId", "your team has no application %q", b.AppID)
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := s.hasApp(ctx, b.AppID); err != nil {
+		return nil, err
 	}
-	if b.TeamID == "" && b.AppID == "" {
+	if team == "" && b.AppID == "" {
 		return nil, berth.Invalid("teamId", "is required, unless appId is given")
 	}
 	settings, err := s.keySettings(b.KeySpec)
@@ -111,8 +102,13 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*client.New
 	}
 	secret := apikey.NewSecret()
 	settings.Hint = apikey.Hint(secret)
+	if own := callOf(ctx).managed; own != "" { // tokens may name teams that operators have not defined
+		if err := s.Ledger.AddTeam(ctx, own); err != nil {
+			return nil, err
+		}
+	}
 	k, err := s.Ledger.CreateKey(ctx, berth.APIKey{
-		ID: berth.NewID(berth.KeyIDPrefix), TeamID: b.TeamID, AppID: b.AppID, KeySettings: settings, CreatedBy: callOf(ctx).user.UserID, ExpiresAt: b.ExpiresAt,
+		ID: berth.NewID(berth.KeyIDPrefix), TeamID: team, AppID: b.AppID, KeySettings: settings, CreatedBy: callOf(ctx).user.UserID, ExpiresAt: b.ExpiresAt,
 	}, apikey.Hash(secret))
 	if err != nil {
 		return nil, err
@@ -122,7 +118,7 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*client.New
 }
 
 func (s *server) listKeys(ctx context.Context, in *keysInput) (*keysOutputBody, error) {
-	team, _, err := s.inTeam(ctx, in.TeamID)
+	team, err := inTeam(ctx, in.TeamID)
 	if err != nil {
 		return nil, err
 	}

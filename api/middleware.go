@@ -44,6 +44,7 @@ type call struct {
 	traceID   string
 	base      string // where the caller reaches the signalling proxy of this process
 	user      identity.Principal
+	managed   string     // the team to which its administrator is restricted, of the routes that accept one; empty for operators
 	ticket    bool       // it was made with a ticket, whose user need not be one
 	body      []byte     // of JSON; nil where the handler reads it
 	tier      berth.Tier // of a submission, and what is left of the user's rate, once they are known

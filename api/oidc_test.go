@@ -23,8 +23,11 @@ func withOIDC(t *testing.T) (*harness, *testoidc.Server) {
 		p, err := identity.NewProvider(identity.ProviderOptions{
 			Issuer: s.Issuer(), Logger: d.Logger,
 			Claims: identity.ClaimMap{
-				Scope: "realm_access.roles", Tenant: "org_id", Nodes: "berth_nodes",
-				Scopes: map[string]string{"berth-operator": "operator", "berth-node": "node", "*": "user"},
+				Scope: "realm_access.roles", Tenant: "org_id", Nodes: "berth_nodes", Team: "team",
+				Scopes: map[string]string{
+					"berth-operator": "operator", "berth-node": "node", "*": "user",
+					"a": "team:a", "b": "team:b", "a-leads": "team,team:a", "b-leads": "team,team:b", "leads": "team",
+				},
 			},
 		})
 		require.NoError(t, err)

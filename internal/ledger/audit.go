@@ -12,7 +12,7 @@ import (
 	"berth"
 )
 
-// AuditEvent is the event of an audit row: one of a task, or the operation id of an operator's action.
+// AuditEvent is the event of an audit row: one of a task, or the operation id of an action of an operator or of a team's administrator.
 type AuditEvent string
 
 // The events of tasks and accounts. The ledger itself writes all but rate_limited, queue_full and idempotent_replay, in the
@@ -29,7 +29,7 @@ const (
 	AuditBalance     AuditEvent = "balance_corrected" // by the reconciliation
 )
 
-// AuditEvents returns all events but the actions of operators.
+// AuditEvents returns all events but actions.
 func AuditEvents() []AuditEvent {
 	return []AuditEvent{
 		AuditEnqueue, AuditRateLimited, AuditQueueFull, AuditReplay, AuditStart, AuditDone, AuditError, AuditErase, AuditBalance,
@@ -41,12 +41,12 @@ func AuditEvents() []AuditEvent {
 type AuditEntry struct {
 	ID int64
 	At time.Time
-	// UserID is the owner of the task, or the operator of an action.
+	// UserID is the owner of the task, or who requested an action.
 	UserID    string
 	Event     AuditEvent
 	TaskID    string
 	ServiceID string
-	TeamID    string // of the task
+	TeamID    string // of the task, or of the administrator whose action it is; empty for operators
 	Queue     berth.Queue
 	Detail    json.RawMessage
 	// Target is the path of the request of an action, empty for an event of a task.
@@ -124,7 +124,7 @@ func writeAudit(ctx context.Context, db execer, e AuditEntry) error {
 	return err
 }
 
-// BeginAction stores an operator's action before it is executed, so that none is missing if the process ends meanwhile, and
+// BeginAction stores an action before it is executed, so that none is missing if the process ends meanwhile, and
 // returns its id.
 func (l *Ledger) BeginAction(ctx context.Context, e AuditEntry) (id int64, err error) {
 	e = e.row()
