@@ -608,8 +608,15 @@ func TestModelWaiters_ManyTasks_CommandsStayTheSame(t *testing.T) {
 		l.release("m", id)
 		return total(t, server) - before
 	}
+	least := func() int64 { // of some: leases that expire meanwhile cost commands, too
+		n := commands()
+		for range 4 {
+			n = min(n, commands())
+		}
+		return n
+	}
 	enter(0, 100)
-	few := commands()
+	few := least()
 	enter(100, 5_000)
-	require.Less(t, commands(), few*3/2)
+	require.Less(t, least(), few*3/2)
 }
