@@ -241,7 +241,7 @@ output:
 		{"---\ntitle: a\ninput: {default: {b: c}}\n---\nx", `x.prompt:3: input.default.b: there is no variable b`},
 		{"---\ntitle: a\ninput: {schema: {b: string}}\nvariables: [{name: c}]\n---\n{{b}}{{c}}", `x.prompt:3: input.schema: the variables are declared`},
 		{"---\ntitle: a\nmodels: {paid: b}\nmodel: c\n---\nx", `x.prompt:4: model: is stated twice`},
-		{"---\ntitle: a\nlabel: [\n---\nx", "x.prompt:4: did not find"},
+		{"---\ntitle: a\nlabel: [\n---\nx", "x.prompt:3: did not find"},
 		{"---\ntitle: A\n{{x}}", "x.prompt:1: the line --- at the start has no end: close it with ---"},
 		{"\n---\ntitle: A\n--\n{{x}}", "x.prompt:2: the line --- at the start has no end: close it with ---"},
 		{"---\ntitle: A\n---\n", "x.prompt: the prompt has no text: write what the model shall do, below the line --- that ends its fields"},

@@ -98,7 +98,7 @@ func TestLoad_EachMistake_IsReportedOnceWithPlaceAndRemedy(t *testing.T) { // G1
 		{change(y, "title:", "title: x\ntitle:"), "template.yaml:2: title: is written twice, first in line 1"},
 		{change(y, "kind: document", "kind: document\n    kind: text"), "template.yaml:6: variables[0].kind: is written twice, first in line 5"},
 		{change(y, "title: {en: Reply, zh: 回复}", "title: &a {en: Reply}\ndescription: *a"), "template.yaml:1: title: anchors (&) and aliases (*) are not supported: write the value\ntemplate.yaml:2: description: anchors (&) and aliases (*) are not supported: write the value"},
-		{change(y, "default: friendly", "default: *none"), "template.yaml:1: unknown anchor 'none' referenced; anchors (&) and aliases (*) are not supported: write a value that begins with * between quotation marks"},
+		{change(y, "default: friendly", "default: *none"), "template.yaml:11: unknown anchor 'none' referenced; anchors (&) and aliases (*) are not supported: write a value that begins with * between quotation marks"},
 		{change(y, "default: friendly", "default: [a]"), "template.yaml:11: variables[2].default: must be a text, not a list"},
 		{change(y, "default: friendly", "default: "+strings.Repeat("[", 100)+strings.Repeat("]", 100)), "template.yaml:11: variables[2].default: is nested more than 40 deep"},
 		{change(y, "", "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n"), "template.yaml:1: a: anchors (&) and aliases (*) are not supported: write the value\ntemplate.yaml:2: b: anchors (&) and aliases (*) are not supported: write the value\ntemplate.yaml:3: c: anchors (&) and aliases (*) are not supported: write the value"},

@@ -3,11 +3,13 @@ package yamlfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"regexp"
+	"sort"
 	"strconv"
 	"strings"
 	"unicode"
@@ -66,21 +68,13 @@ func Parse(src []byte) (*yaml.Node, error) {
 }
 
 // lineOf finds the line in an error of the parser.
-var lineOf = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+var lineOf = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
 
 // Unreadable returns the error of a text that is not YAML, in one line. The parser's own words do not name what editors hide.
 func Unreadable(src []byte, err error) error {
-	line := 0
-	if m := lineOf.FindStringSubmatch(err.Error()); m != nil {
-		line, _ = strconv.Atoi(m[1])
-		if strings.Contains(err.Error(), "did not find expected") { // the parser counts these from 0
-			line++
-		}
-	}
+	line, _ := strconv.Atoi(lineOf.FindStringSubmatch(err.Error())[1]) // 0 without one
 	if invalid, ok := errors.AsType[*yaml.TypeError](err); ok {
-		if m := lineOf.FindStringSubmatch(invalid.Errors[0]); m != nil {
-			line, _ = strconv.Atoi(m[1])
-		}
+		line, _ = strconv.Atoi(lineOf.FindStringSubmatch(invalid.Errors[0])[1])
 		return &SyntaxError{Line: line, Message: strings.Join(invalid.Errors, "; ")}
 	}
 	number := 0
@@ -98,7 +92,30 @@ func Unreadable(src []byte, err error) error {
 			}
 		}
 	}
-	return &SyntaxError{Line: line, Message: err.Error()}
+	if line = cmp.Or(failsAt(src, err), line); line == 0 {
+		return &SyntaxError{Message: err.Error()}
+	}
+	return &SyntaxError{Line: line, Message: fmt.Sprintf("line %d: %s", line, strings.TrimPrefix(err.Error(), lineOf.FindString(err.Error())))}
+}
+
+// failsAt returns the line with which an error of the parser arises, 0 if none does. The error itself names, counted from 0 or from 1, the line at
+// which the surrounding value begins, or none.
+func failsAt(src []byte, err error) int {
+	var ends []int // of lines
+	for text := range bytes.Lines(src) {
+		ends = append(ends, len(text))
+		if n := len(ends); n > 1 {
+			ends[n-1] += ends[n-2]
+		}
+	}
+	at := sort.Search(len(ends), func(i int) bool {
+		failed := yaml.NewDecoder(bytes.NewReader(src[:ends[i]])).Decode(new(yaml.Node))
+		return failed != nil && failed.Error() == err.Error()
+	})
+	if at == len(ends) {
+		return 0
+	}
+	return at + 1
 }
 
 // Line returns the line of the value that a path leads to. A path that the document does not contain has the line of its parent.
