@@ -54,7 +54,12 @@ func (c *converter) entry(v value) {
 		return
 	}
 	prefix, id := split(given, params.get("custom_llm_provider").text())
+	id, answers := strings.CutPrefix(id, "responses/")
 	values := []value{params, c.credential(params.get("litellm_credential_name"))}
+	if specs[prefix].onlyChats && mode == "embedding" {
+		drop("%s has no embeddings in OpenAI's protocol", prefix)
+		return
+	}
 	p, reason := c.provider(prefix, values)
 	if reason != "" {
 		drop("%s", reason)
@@ -64,6 +69,9 @@ func (c *converter) entry(v value) {
 	if len(m.upstreams) == maxUpstreams {
 		drop("a model has at most %d upstreams", maxUpstreams)
 		return
+	}
+	if answers {
+		c.note(params.get("model"), "responses/ chooses the provider's responses API: berth sends chat completions, which the model has to serve")
 	}
 	u := &upstream{Provider: p.name, ID: modelID(prefix, id)}
 	if own := info.get("id").text(); upstreamName.MatchString(own) {
@@ -121,6 +129,8 @@ func (c *converter) provider(prefix string, values []value) (p *provider, reason
 		return nil, "its provider is not known: write it before the name, such as openai/name"
 	case prefix == "":
 		prefix, s = "openai", specs["openai"]
+	case prefix == "cloudflare":
+		return nil, "its address has the number of your account: write openai/ in its place, with api_base https://api.cloudflare.com/client/v4/accounts/NUMBER/ai/v1"
 	case slices.Contains(foreign, prefix):
 		return nil, prefix + " does not speak OpenAI's protocol"
 	case !known:
@@ -132,6 +142,10 @@ func (c *converter) provider(prefix string, values []value) (p *provider, reason
 		host := strings.ToLower(strings.ReplaceAll(unknown, "_", "-"))
 		out.BaseURL = "https://" + host + ".invalid" + cmp.Or(s.path, "/v1")
 		c.note(apiBase, "the address is the environment variable %s, whose value is not in this file: write it in place of %s", unknown, out.BaseURL)
+	case s.native && s.isPublic(base):
+		base = s.baseURL
+	case s.native && base != "":
+		return nil, "LiteLLM calls " + prefix + " by a protocol of its own: if its api_base has OpenAI's, too, write openai/ in its place, with that address"
 	case base != "":
 		address, ok := s.address(base)
 		if !ok {

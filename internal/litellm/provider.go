@@ -19,21 +19,30 @@ type spec struct {
 	path string
 	// boundsCompletion: its newer models refuse max_tokens.
 	boundsCompletion bool
+	// native: LiteLLM calls it by a protocol of its own. Only its public address is known to have OpenAI's protocol, too.
+	native bool
+	// onlyChats: it has no embeddings in OpenAI's protocol.
+	onlyChats bool
 }
 
 // specs are the providers by the prefixes of their models.
 var specs = map[string]spec{
 	"openai":       {baseURL: "https://api.openai.com/v1", key: "OPENAI_API_KEY", boundsCompletion: true},
 	"azure":        {key: "AZURE_API_KEY", variable: "AZURE_API_BASE", path: "/openai/v1", boundsCompletion: true},
+	"anthropic":    {baseURL: "https://api.anthropic.com/v1", key: "ANTHROPIC_API_KEY", native: true, onlyChats: true},
 	"cerebras":     {baseURL: "https://api.cerebras.ai/v1", key: "CEREBRAS_API_KEY"},
+	"clarifai":     {baseURL: "https://api.clarifai.com/v2/ext/openai/v1", key: "CLARIFAI_API_KEY"},
 	"codestral":    {baseURL: "https://codestral.mistral.ai/v1", key: "CODESTRAL_API_KEY"},
+	"cohere":       {baseURL: "https://api.cohere.ai/compatibility/v1", key: "COHERE_API_KEY", native: true},
+	"cohere_chat":  {baseURL: "https://api.cohere.ai/compatibility/v1", key: "COHERE_API_KEY", native: true},
 	"dashscope":    {baseURL: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", key: "DASHSCOPE_API_KEY"},
 	"databricks":   {key: "DATABRICKS_API_KEY", variable: "DATABRICKS_API_BASE"},
 	"deepinfra":    {baseURL: "https://api.deepinfra.com/v1/openai", key: "DEEPINFRA_API_KEY"},
 	"deepseek":     {baseURL: "https://api.deepseek.com/v1", key: "DEEPSEEK_API_KEY"},
 	"fireworks_ai": {baseURL: "https://api.fireworks.ai/inference/v1", key: "FIREWORKS_API_KEY"},
-	"gemini":       {baseURL: "https://generativelanguage.googleapis.com/v1beta/openai", key: "GEMINI_API_KEY"},
+	"gemini":       {baseURL: "https://generativelanguage.googleapis.com/v1beta/openai", key: "GEMINI_API_KEY", native: true},
 	"groq":         {baseURL: "https://api.groq.com/openai/v1", key: "GROQ_API_KEY"},
+	"huggingface":  {baseURL: "https://router.huggingface.co/v1", key: "HF_TOKEN", native: true, onlyChats: true},
 	"meta_llama":   {baseURL: "https://api.llama.com/compat/v1", key: "LLAMA_API_KEY"},
 	"mistral":      {baseURL: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY"},
 	"moonshot":     {baseURL: "https://api.moonshot.ai/v1", key: "MOONSHOT_API_KEY"},
@@ -59,9 +68,9 @@ var specs = map[string]spec{
 
 // foreign are providers that speak protocols of their own.
 var foreign = []string{
-	"ai21", "aleph_alpha", "anthropic", "anthropic_text", "azure_text", "bedrock", "bedrock_converse", "clarifai", "cloudflare", "cohere", "cohere_chat",
-	"gigachat", "huggingface", "maritalk", "nlp_cloud", "oci", "palm", "petals", "predibase", "replicate", "sagemaker", "sagemaker_chat", "sap", "snowflake",
-	"text-completion-codestral", "text-completion-openai", "triton", "vertex_ai", "vertex_ai_beta", "watsonx", "watsonx_text",
+	"ai21", "aleph_alpha", "anthropic_text", "azure_text", "bedrock", "bedrock_converse", "cloudflare", "gigachat", "maritalk", "nlp_cloud", "oci", "palm",
+	"petals", "predibase", "replicate", "sagemaker", "sagemaker_chat", "sap", "snowflake", "text-completion-codestral", "text-completion-openai", "triton",
+	"vertex_ai", "vertex_ai_beta", "watsonx", "watsonx_text",
 }
 
 // bare are models that LiteLLM knows without a prefix.
@@ -97,10 +106,26 @@ func split(model, custom string) (provider, id string) {
 
 // modelID returns the name that the provider's OpenAI protocol has for a model.
 func modelID(provider, id string) string {
-	if provider == "fireworks_ai" && !strings.HasPrefix(id, "accounts/") && !strings.Contains(id, "/") {
+	switch parts := strings.Split(id, "/"); {
+	case provider == "fireworks_ai" && len(parts) == 1:
 		return "accounts/fireworks/models/" + id
+	case provider == "azure" && (parts[0] == "o_series" || parts[0] == "gpt5_series"): // says to LiteLLM what the deployment has
+		return strings.Join(parts[1:], "/")
+	case provider == "huggingface" && len(parts) == 3: // the provider that serves it, then owner and model
+		return parts[1] + "/" + parts[2] + ":" + parts[0]
+	case provider == "clarifai" && len(parts) == 1:
+		if of := strings.SplitN(id, ".", 3); len(of) == 3 {
+			return "https://clarifai.com/" + of[0] + "/" + of[1] + "/models/" + of[2]
+		}
 	}
 	return id
+}
+
+// isPublic reports whether an api_base is on the public server of a provider.
+func (s spec) isPublic(apiBase string) bool {
+	given, err := url.Parse(apiBase)
+	public, _ := url.Parse(s.baseURL)
+	return err == nil && given.User == nil && strings.EqualFold(given.Host, public.Host)
 }
 
 // address returns the base URL of an api_base.

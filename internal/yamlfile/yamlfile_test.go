@@ -11,7 +11,7 @@ import (
 )
 
 // The parser names the line at which a list or mapping begins, and counts it from 0 or from 1.
-func TestParse_Mistake_HasItsLine(t *testing.T) { // G1
+func TestParse_Mistake_HasItsLine(t *testing.T) { // O10
 	t.Parallel()
 	for text, want := range map[string]struct {
 		line int
