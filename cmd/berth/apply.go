@@ -32,19 +32,27 @@ func (c *applyCommand) Help() string {
 		"but the routing is one object: models that a file with models does not have are removed. All mistakes are printed before anything is changed."
 }
 
+// readFile reads a file of settings, - for standard input, and returns what messages call it.
+func readFile(path string) (name string, src []byte, err error) {
+	name = path
+	if path == "-" {
+		path, name = "/dev/stdin", "standard input"
+	}
+	if src, err = userfile.Read(path, userfile.MaxSettings); err != nil {
+		return name, nil, setting.Wrong(fmt.Errorf("read the file: %w", err))
+	}
+	return name, src, nil
+}
+
 // Run applies the file.
 func (c *applyCommand) Run(ctx context.Context, api *client.Client) error {
 	return c.run(ctx, api, os.Stdout, os.Stderr)
 }
 
 func (c *applyCommand) run(ctx context.Context, api *client.Client, out, info io.Writer) error {
-	path, name := c.File, c.File
-	if path == "-" {
-		path, name = "/dev/stdin", "standard input"
-	}
-	src, err := userfile.Read(path, userfile.MaxSettings)
+	name, src, err := readFile(c.File)
 	if err != nil {
-		return setting.Wrong(fmt.Errorf("read the file: %w", err))
+		return err
 	}
 	file, err := declaration.Parse(name, src)
 	if err != nil {

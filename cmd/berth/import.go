@@ -10,7 +10,6 @@ import (
 	"berth/internal/litellm"
 	"berth/internal/llm"
 	"berth/internal/setting"
-	"berth/internal/userfile"
 )
 
 type importCommands struct {
@@ -18,7 +17,7 @@ type importCommands struct {
 }
 
 type importLiteLLM struct {
-	File   string `arg:"" help:"The configuration; /dev/stdin for standard input." type:"path"`
+	File   string `arg:"" help:"The configuration; - for standard input." type:"path"`
 	Output string `short:"o" help:"Write the routing file to this file, which must not exist, instead of standard output." type:"path"`
 }
 
@@ -26,17 +25,20 @@ type importLiteLLM struct {
 func (c *importLiteLLM) Run() error { return c.run(os.Stdout, os.Stderr) }
 
 func (c *importLiteLLM) run(out, info io.Writer) error {
-	src, err := userfile.Read(c.File, userfile.MaxSettings)
+	name, src, err := readFile(c.File)
 	if err != nil {
-		return setting.Wrong(fmt.Errorf("read the configuration: %w", err))
+		return err
 	}
-	name := filepath.Base(c.File)
+	name = filepath.Base(name)
 	result, err := litellm.Convert(src)
 	if err != nil {
 		return setting.Wrong(fmt.Errorf("%s: %w", name, err))
 	}
 	for _, n := range result.Notes {
 		fmt.Fprintf(info, "%s:%d: %s: %s\n", name, n.Line, n.Path, n.Text)
+	}
+	if result.Models == 0 {
+		return setting.Wrong(fmt.Errorf("%s: no model can be carried: see the notes", name))
 	}
 	if _, err := llm.ParseContent("routing file", string(result.Routing)); err != nil {
 		return fmt.Errorf("the result is not valid, please report it: %w", err)

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +49,33 @@ func TestImportLiteLLM_NotYAML_ErrorNamesFileAndLine(t *testing.T) { // O10
 	require.Equal(t, statusWrong, statusOf(err))
 	require.Empty(t, out.String())
 	require.ErrorContains(t, (&importLiteLLM{File: file + ".missing"}).run(&out, &info), "no such file")
+}
+
+func TestImportLiteLLM_NothingToCarry_NotesAndError(t *testing.T) { // O10
+	t.Parallel()
+	for text, note := range map[string]string{
+		"model_list: []": "config.yaml:1: model_list: no model was carried",
+		"model_list:\n- {model_name: m, litellm_params: {model: bedrock/x}}": "config.yaml:2: model_list[0]: not carried: the model m: bedrock does not speak",
+	} {
+		var out, info bytes.Buffer
+		err := (&importLiteLLM{File: write(t, t.TempDir(), "config.yaml", text)}).run(&out, &info)
+		require.EqualError(t, err, "config.yaml: no model can be carried: see the notes")
+		require.Equal(t, statusWrong, statusOf(err))
+		require.Contains(t, info.String(), note)
+		require.Empty(t, out.String())
+	}
+}
+
+func TestImportLiteLLM_StandardInput_Read(t *testing.T) { // O10
+	t.Parallel()
+	if os.Getenv("BERTH_TEST_CHILD") != "" {
+		require.NoError(t, (&importLiteLLM{File: "-"}).Run())
+		return
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$") //nolint:gosec // this program
+	child.Env, child.Stdin = append(os.Environ(), "BERTH_TEST_CHILD=1"), strings.NewReader(liteLLM)
+	out, err := child.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "standard input:5: general_settings.master_key: not carried")
+	require.Contains(t, string(out), "gpt-4o: {provider: azure")
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"berth/internal/editdistance"
 	"berth/internal/yamlfile"
 )
 
@@ -41,11 +42,12 @@ func Convert(src []byte) (Result, error) {
 	c := &converter{
 		root: of(root, ""), env: map[string]string{}, read: map[string]bool{}, credentials: map[string]value{}, literals: map[string]string{}, settings: map[string]bool{},
 	}
-	if c.root.node.Kind != yaml.MappingNode {
-		return Result{}, errors.New("must have model_list, as the config.yaml of LiteLLM's proxy does")
-	}
-	c.prepare()
 	list := c.root.get("model_list")
+	if err := c.check(list); err != nil {
+		return Result{}, err
+	}
+	c.repeated(root, "")
+	c.prepare()
 	for _, v := range list.items() {
 		c.entry(v)
 	}
@@ -80,6 +82,48 @@ func Convert(src []byte) (Result, error) {
 	}
 	slices.Sort(out.Keys)
 	return out, err
+}
+
+// check returns the error of a text that is not the configuration of a proxy.
+func (c *converter) check(list value) error {
+	const wanted = "model_list, a list of models with model_name and litellm_params, as the config.yaml of LiteLLM's proxy has it"
+	switch {
+	case c.root.node.Kind != yaml.MappingNode:
+		return errors.New("must have " + wanted)
+	case list.node != nil && !list.empty() && list.node.Kind != yaml.SequenceNode:
+		return fmt.Errorf("line %d: model_list is not a list: write %s", list.line, wanted)
+	case list.node != nil:
+		return nil
+	}
+	for _, f := range c.root.fields() {
+		if editdistance.Nearest(f.name, sectionNames()) == "model_list" {
+			return fmt.Errorf("line %d: %s is not a field of LiteLLM: did you mean model_list?", f.line, yamlfile.Safe(f.name))
+		}
+	}
+	if include := c.root.get("include"); !include.empty() {
+		return fmt.Errorf("line %d: the models are in files that include names, and these are not read: import each of them", include.line)
+	}
+	return errors.New("must have " + wanted)
+}
+
+// repeated notes the names that a mapping has more than once. It does not follow anchors: each node is visited once.
+func (c *converter) repeated(n *yaml.Node, path string) {
+	first := map[string]int{}
+	for i, child := range n.Content {
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			c.repeated(child, fmt.Sprintf("%s[%d]", path, i))
+		case n.Kind == yaml.MappingNode && i%2 == 1:
+			key := n.Content[i-1]
+			at := strings.TrimPrefix(path+"."+key.Value, ".")
+			if line, again := first[key.Value]; !again {
+				first[key.Value] = key.Line
+			} else if key.Tag != "!!merge" {
+				c.note(value{path: at, line: key.Line}, "is written twice, first in line %d: the last one is in effect", line)
+			}
+			c.repeated(child, at)
+		}
+	}
 }
 
 type converter struct {
@@ -211,7 +255,12 @@ func (c *converter) sections() {
 				c.dropAll(v.get("credential_values"), []string{"api_key", "api_base", "base_url"}, paramReasons)
 			}
 		default:
-			if !f.empty() {
+			meant := editdistance.Nearest(f.name, sectionNames())
+			switch {
+			case f.empty():
+			case why(f.name, sectionReasons) == noCounterpart && meant != "":
+				c.drop(f.value, "did you mean %s?", meant)
+			default:
 				c.drop(f.value, "%s", why(f.name, sectionReasons))
 			}
 		}

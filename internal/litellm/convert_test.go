@@ -70,6 +70,13 @@ func TestConvert_NotAConfiguration_ErrorSaysWhy(t *testing.T) { // O10
 	for text, want := range map[string]string{
 		"":                             "empty file",
 		"- a":                          "must have model_list",
+		"a: 1":                         "must have model_list",
+		"model_list: {a: 1}":           "line 1: model_list is not a list",
+		"a: 1\nmodel_list: gpt":        "line 2: model_list is not a list",
+		"a: 1\nmodel_lists: [b]":       "line 2: model_lists is not a field of LiteLLM: did you mean model_list?",
+		"ModelList: []":                "line 1: ModelList is not a field of LiteLLM: did you mean model_list?",
+		"include: [a.yaml]":            "line 1: the models are in files that include names",
+		"model_list:":                  "",
 		"text":                         "must have model_list",
 		"model_list:\n\t- a":           "line 2",
 		"model_list:\n  - model_name:": "",

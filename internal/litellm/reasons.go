@@ -7,29 +7,30 @@ import (
 
 // Why settings are not carried.
 const (
-	repeats    = "berth repeats failed calls and uses other upstreams by the causes in docs/providers.md"
-	pauses     = "berth pauses an upstream that fails, for as long as the cause and the provider say"
-	otherModel = "a fallback to another model: berth serves the model that was asked for; list the other one's servers as upstreams of rank 2, if they may serve it"
-	observes   = "berth has metrics, traces and the log of calls: docs/telemetry.md"
-	logs       = "berth has BERTH_LOG_LEVEL and BERTH_LOG_FORMAT"
-	stores     = "berth has a database and a Redis of its own: docs/operations.md"
-	inDatabase = stores + "; what LiteLLM's database has, such as virtual keys, teams and models, is not in this file"
-	access     = "berth has keys, teams and tokens of its own: docs/operations.md"
-	budgets    = "a budget belongs to a key or a team, not to an upstream"
-	clients    = "clients send it with their requests, which berth forwards"
-	foreignKey = "berth sends an API key"
-	headers    = "berth sends no further headers"
-	strict     = "berth refuses an unknown parameter by its name instead of dropping it; list those that a server accepts in extra"
-	tagged     = "berth does not choose upstreams by tags"
-	ranked     = "berth uses the upstreams of the lowest rank first, those with free slots, and prefers the one whose cache has the conversation"
-	onlyChats  = "berth forwards chats and embeddings only"
-	noReuse    = "berth does not reuse answers"
-	noGuards   = "berth has no guardrails"
-	unsplit    = "berth has one limit for the tokens of prompt and answer: tpm"
-	checksSize = "berth always checks contextTokens"
-	probes     = "berth tries a paused upstream with one call; berth doctor checks all of them"
-	verifies   = "berth verifies certificates; SSL_CERT_FILE names further authorities"
-	otherPrice = "berth has prices for input, cached input and output"
+	noCounterpart = "berth has no counterpart"
+	repeats       = "berth repeats failed calls and uses other upstreams by the causes in docs/providers.md"
+	pauses        = "berth pauses an upstream that fails, for as long as the cause and the provider say"
+	otherModel    = "a fallback to another model: berth serves the model that was asked for; list the other one's servers as upstreams of rank 2, if they may serve it"
+	observes      = "berth has metrics, traces and the log of calls: docs/telemetry.md"
+	logs          = "berth has BERTH_LOG_LEVEL and BERTH_LOG_FORMAT"
+	stores        = "berth has a database and a Redis of its own: docs/operations.md"
+	inDatabase    = stores + "; what LiteLLM's database has, such as virtual keys, teams and models, is not in this file"
+	access        = "berth has keys, teams and tokens of its own: docs/operations.md"
+	budgets       = "a budget belongs to a key or a team, not to an upstream"
+	clients       = "clients send it with their requests, which berth forwards"
+	foreignKey    = "berth sends an API key"
+	headers       = "berth sends no further headers"
+	strict        = "berth refuses an unknown parameter by its name instead of dropping it; list those that a server accepts in extra"
+	tagged        = "berth does not choose upstreams by tags"
+	ranked        = "berth uses the upstreams of the lowest rank first, those with free slots, and prefers the one whose cache has the conversation"
+	onlyChats     = "berth forwards chats and embeddings only"
+	noReuse       = "berth does not reuse answers"
+	noGuards      = "berth has no guardrails"
+	unsplit       = "berth has one limit for the tokens of prompt and answer: tpm"
+	checksSize    = "berth always checks contextTokens"
+	probes        = "berth tries a paused upstream with one call; berth doctor checks all of them"
+	verifies      = "berth verifies certificates; SSL_CERT_FILE names further authorities"
+	otherPrice    = "berth has prices for input, cached input and output"
 )
 
 // reasons are names of settings by the reason for which they are not carried. A name that ends with * is the beginning of names.
@@ -132,6 +133,16 @@ var sectionReasons = reasons{
 	"read only where others refer to it":                                      "x-*",
 }
 
+// sectionNames returns the names of all sections.
+func sectionNames() []string {
+	names := []string{"model_list", "router_settings", "litellm_settings", "general_settings", "environment_variables", "credential_list"}
+	for _, more := range sectionReasons {
+		names = append(names, strings.Fields(more)...)
+	}
+	slices.Sort(names) // of two that are as near, always the same
+	return slices.DeleteFunc(names, func(name string) bool { return strings.Contains(name, "*") })
+}
+
 // notServed are the modes of models that berth does not serve.
 var notServed = []string{
 	"completion", "responses", "image_generation", "image_edit", "audio_transcription", "audio_speech", "moderation", "moderations", "rerank", "batch",
@@ -140,7 +151,7 @@ var notServed = []string{
 
 // why returns the reason for which a setting is not carried. A whole name precedes the beginning of one.
 func why(name string, tables ...reasons) string {
-	best, exact := "berth has no counterpart", false
+	best, exact := noCounterpart, false
 	for _, t := range tables {
 		for reason, names := range t {
 			all := strings.Fields(names)
