@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/alecthomas/kong"
+
+	"berth"
 )
 
 // given has the names of the flags that the command line gives: a command that changes something keeps the rest of it.
@@ -33,9 +35,8 @@ func changeList(g given, flag string, field *[]string, value []string) {
 
 // found returns the zero value for what the server does not have.
 func found[T any](v T, err error) (T, error) {
-	var none T
-	if p, err := known(v, err); p == nil {
-		return none, err
+	if problemCode(err) == berth.CodeNotFound {
+		return *new(T), nil
 	}
 	return v, err
 }

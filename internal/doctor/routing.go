@@ -39,7 +39,10 @@ func (d *doctor) routing(ctx context.Context) {
 		d.add(Warning, subject, "a process that has this file publishes it at its start, or when the file changes",
 			"%s was never published: all processes use revision %d (%s)", file, newest.Revision, by)
 	}
-	if _, err := d.catalogOf(newest); err != nil {
+	d.used = d.file
+	if catalog, err := d.catalogOf(newest); err == nil {
+		d.used = catalog
+	} else {
 		d.add(Warning, subject, "use a release that can", "this release cannot read revision %d: %s", newest.Revision, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(unknown)) {

@@ -58,7 +58,7 @@ func (d *doctor) templates(ctx context.Context) {
 func (d *doctor) usedTemplates(ctx context.Context, own template.Tree) (sources map[ledger.TemplateSource][]*template.Template, note string) {
 	sources = map[ledger.TemplateSource][]*template.Template{}
 	var stored []ledger.TemplateVersion
-	failed := slices.ContainsFunc(d.findings, func(f Finding) bool { return f.Subject == "database" && f.Level == Error })
+	failed := d.withoutDatabase()
 	if !failed { // else it would be waited for again
 		var err error
 		stored, err = ledger.ReadTemplates(ctx, d.cfg.Database.Source())
