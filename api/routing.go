@@ -148,14 +148,7 @@ func (s *server) routingWarnings(next *llm.Catalog) []string {
 		}
 	}
 	list := s.Templates.List()
-	for _, t := range list {
-		known := s.catalog().Lacks(t)
-		for _, text := range next.Lacks(t) {
-			if !slices.Contains(known, text) {
-				warnings = append(warnings, text)
-			}
-		}
-	}
+	warnings = append(warnings, next.LacksOfAll(list, s.catalog())...)
 	return append(warnings, next.UnusedRoutes(list)...)
 }
 

@@ -82,7 +82,7 @@ func TestEnvironment_Wrong_DoctorAndProcessNameTheSetting(t *testing.T) { // FI5
 		},
 		same("BERTH_ROUTING_FILE=/none.yaml", "--routing-file (BERTH_ROUTING_FILE): read routing: open /none.yaml: no such file"),
 		same("BERTH_ROUTING_FILE="+dir, "is a directory"),
-		same("BERTH_ROUTING_FILE="+noMap, "--routing-file (BERTH_ROUTING_FILE): "+noMap+": yaml: line 1"),
+		same("BERTH_ROUTING_FILE="+noMap, "--routing-file (BERTH_ROUTING_FILE): "+noMap+": line 1: did not find expected node content"),
 		same("BERTH_ROUTING_FILE="+unknown, "--routing-file (BERTH_ROUTING_FILE): "+unknown+" (line 1)"),
 		same("BERTH_LOCAL_MODEL_URL=http://h/v1?a=b", "BERTH_LOCAL_MODEL_URL: must not contain a query"),
 		{

@@ -73,17 +73,15 @@ func (c *routingPrint) run(ctx context.Context, out, info io.Writer) error {
 func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template) error {
 	w := newTable(out)
 	fmt.Fprintln(w, "TEMPLATE\tSTEP\tTIER\tQUEUE\tMODEL\tNAMED BY\tCREDITS")
-	var problems []string
 	for _, t := range list {
 		for _, r := range models.Routing(t) {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Name, r.Step, r.Tier, r.Queue, cmp.Or(r.Model, "(none)"), r.By, models.Price(t, r.Tier))
 		}
-		problems = append(problems, models.Lacks(t)...)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, text := range append(problems, models.UnusedRoutes(list)...) {
+	for _, text := range append(models.LacksOfAll(list, nil), models.UnusedRoutes(list)...) {
 		fmt.Fprintln(out, "warning:", text)
 	}
 	return nil

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -481,4 +482,47 @@ func TestRouting_RoutesAndTemplates_MostSpecificNamesTheModel(t *testing.T) {
 	require.Len(t, unused, 2)
 	require.Contains(t, unused[0], "routes.poem in the routing file (BERTH_ROUTING_FILE): no template poem")
 	require.Contains(t, unused[1], "template triage has no step mood")
+}
+
+// Of many steps, a line counts them and names their templates.
+func TestLacksOfAll_FewOrManySteps_FewLines(t *testing.T) { // G4
+	t.Parallel()
+	templates := func(n int) (list []*template.Template) {
+		for i := range n {
+			list = append(list, &template.Template{Name: berth.Template(fmt.Sprintf("t%d", i)), Steps: []template.Step{
+				{ID: "a", Models: template.Models{Paid: "big", Free: "big"}}, {ID: "b"},
+			}})
+		}
+		return list
+	}
+	catalog := func(models ...string) *Catalog {
+		cfg := Config{Models: map[string]ModelConfig{}, Routes: map[string]Route{}}
+		for _, m := range models {
+			cfg.Models[m] = ModelConfig{}
+			cfg.Routes["default"] = Route{Paid: m, Free: m}
+		}
+		c, err := NewCatalog(cfg, Settings{})
+		require.NoError(t, err)
+		return c
+	}
+	for name, row := range map[string]struct {
+		templates   int
+		next, known *Catalog
+		want        []string
+	}{
+		"nothing":                               {1, catalog("big"), nil, nil},
+		"few":                                   {1, catalog(), nil, []string{"template t0: step a has no model, because", "template t0: step b has no model in the paid and free tier"}},
+		"many":                                  {2, catalog(), nil, []string{"4 steps of 2 templates have no model: t0, t1: add the models"}},
+		"very many":                             {22, catalog(), nil, []string{"44 steps of 22 templates have no model: t0, t1, t2"}},
+		"known before":                          {2, catalog(), catalog(), nil},
+		"of which one has the model of a route": {4, catalog("small"), nil, []string{"4 steps of 4 templates use the model of a route, because"}},
+		"known before in another way":           {4, catalog("small"), catalog(), []string{"4 steps of 4 templates use the model of a route, because"}},
+	} {
+		got := row.next.LacksOfAll(templates(row.templates), row.known)
+		require.Len(t, got, len(row.want), "%s: %v", name, got)
+		for i, want := range row.want {
+			require.Contains(t, got[i], want, name)
+		}
+	}
+	require.Contains(t, catalog().LacksOfAll(templates(22), nil)[0], "t18, t19 and 2 more: ")
 }

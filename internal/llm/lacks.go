@@ -84,28 +84,98 @@ type lack struct {
 	used  []string // in its place, by tier
 }
 
+// lacksOf returns what the routing file lacks for a step, once for each model that the step names.
+func (c *Catalog) lacksOf(name berth.Template, s template.PlanStep) (lacks []lack) {
+	for _, tier := range tiers {
+		model, by, _ := c.modelOf(name, s, tier) // the error is that there is none
+		want := named(s, tier)
+		if model != "" && (want == "" || c.has(want) || by != defaultRoute && by != visionRoute) {
+			continue
+		}
+		i := slices.IndexFunc(lacks, func(l lack) bool { return l.want == want && l.none == (model == "") })
+		if i < 0 {
+			i, lacks = len(lacks), append(lacks, lack{want: want, none: model == ""})
+		}
+		lacks[i].tiers, lacks[i].used = append(lacks[i].tiers, tier), append(lacks[i].used, model)
+	}
+	return lacks
+}
+
+func (l lack) of(name berth.Template, step string) string {
+	return fmt.Sprintf("template %s: step %s %s", name, step, l.text(fmt.Sprintf("%s.%s", name, step)))
+}
+
 // Lacks returns what the routing file lacks for the steps of a template, once for each model that a step names, with what to do. Keys of providers
 // are not checked.
 func (c *Catalog) Lacks(t *template.Template) (texts []string) {
 	for _, s := range t.Steps {
-		var lacks []lack
-		for _, tier := range tiers {
-			model, by, _ := c.modelOf(t.Name, s.Plan(), tier) // the error is that there is none
-			want := named(s.Plan(), tier)
-			if model != "" && (want == "" || c.has(want) || by != defaultRoute && by != visionRoute) {
-				continue
-			}
-			i := slices.IndexFunc(lacks, func(l lack) bool { return l.want == want && l.none == (model == "") })
-			if i < 0 {
-				i, lacks = len(lacks), append(lacks, lack{want: want, none: model == ""})
-			}
-			lacks[i].tiers, lacks[i].used = append(lacks[i].tiers, tier), append(lacks[i].used, model)
-		}
-		for _, l := range lacks {
-			texts = append(texts, fmt.Sprintf("template %s: step %s %s", t.Name, s.ID, l.text(fmt.Sprintf("%s.%s", t.Name, s.ID))))
+		for _, l := range c.lacksOf(t.Name, s.Plan()) {
+			texts = append(texts, l.of(t.Name, s.ID))
 		}
 	}
 	return texts
+}
+
+// LacksOfAll returns what the routing file lacks for the steps of templates, in few lines: of many steps, only how many they are and whose.
+// What another catalog lacks in the same way is left out; nil is none.
+func (c *Catalog) LacksOfAll(templates []*template.Template, known *Catalog) []string {
+	var none, other grouped
+	for _, t := range templates {
+		for _, s := range t.Steps {
+			var before []string
+			if known != nil {
+				for _, l := range known.lacksOf(t.Name, s.Plan()) {
+					before = append(before, l.of(t.Name, s.ID))
+				}
+			}
+			for _, l := range c.lacksOf(t.Name, s.Plan()) {
+				switch text := l.of(t.Name, s.ID); {
+				case slices.Contains(before, text):
+				case l.none:
+					none.add(t.Name, s.ID, text)
+				default:
+					other.add(t.Name, s.ID, text)
+				}
+			}
+		}
+	}
+	const remedy = "add the models that they name to the routing file (BERTH_ROUTING_FILE), or the routes default and vision; 'berth routing print' lists the steps"
+	return append(none.lines("have no model: %s: "+remedy), other.lines("use the model of a route, because the routing file has none of the name in their templates: %s: "+remedy)...)
+}
+
+// grouped are texts about steps that have something in common.
+type grouped struct {
+	texts     []string
+	steps     int
+	last      string // of the steps; those of a template follow each other
+	templates []string
+}
+
+func (g *grouped) add(name berth.Template, step, text string) {
+	g.texts = append(g.texts, text)
+	if at := fmt.Sprintf("%s.%s", name, step); at != g.last {
+		g.steps, g.last = g.steps+1, at
+	}
+	if n := len(g.templates); n == 0 || g.templates[n-1] != string(name) {
+		g.templates = append(g.templates, string(name))
+	}
+}
+
+// lines returns the texts, or instead of many of them what they have in common.
+func (g *grouped) lines(common string) []string {
+	const few, names = 3, 20
+	if len(g.texts) <= few {
+		return g.texts
+	}
+	of := "1 template"
+	if n := len(g.templates); n > 1 {
+		of = fmt.Sprintf("%d templates", n)
+	}
+	list := strings.Join(g.templates[:min(len(g.templates), names)], ", ")
+	if more := len(g.templates) - names; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return []string{fmt.Sprintf("%d steps of %s ", g.steps, of) + fmt.Sprintf(common, list)}
 }
 
 func (l lack) text(route string) string {
