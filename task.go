@@ -155,13 +155,32 @@ type Forwarded struct {
 	Conversation string `json:"conversation,omitempty"`
 	// Retention is how long the request and the answer are kept.
 	Retention KeyRetention `json:"retention,omitempty"`
+	// Response is set for a call of the responses API.
+	Response *ResponseCall `json:"response,omitempty"`
+}
+
+// ResponseCall is what distinguishes a response from a chat. Its stream and its result are the events of the response, each on a line.
+type ResponseCall struct {
+	Background bool `json:"background,omitempty"` // no disconnect cancels it
+	// Store: it can be read and continued until its retention ends. Otherwise only a retry of its client gets it.
+	Store bool `json:"store,omitempty"`
+	// Previous is the response that it continues.
+	Previous string `json:"previous,omitempty"`
+	// Followed: a client may have read events before the end. From then on no attempt makes the answer again.
+	Followed bool `json:"followed,omitempty"`
+}
+
+// MayRepeat reports whether the answer may be made again although something of it was published: no client may have read that.
+func (f *Forwarded) MayRepeat() bool {
+	return f.Response != nil && !f.Stream && !f.Response.Followed
 }
 
 // The names of the template, the step and the variable of a task with a forwarded request. No template that operators define has this name.
 const (
-	TemplateChat    Template = "openai/chat"
-	StepChat        StepName = "chat"
-	VariableRequest          = "request"
+	TemplateChat     Template = "openai/chat"
+	TemplateResponse Template = "openai/responses"
+	StepChat         StepName = "chat"
+	VariableRequest           = "request"
 )
 
 // BudgetUse names a budget from which something was taken, and the period of it.
@@ -215,7 +234,8 @@ type Task struct {
 	StepIndex int
 	// Fence rises with every attempt at a model call of this task; writes of older attempts are rejected.
 	Fence int64
-	// ResultAssetID is the stored result: text for a stream task, JSON for a batch task. Empty until the task completed.
+	// ResultAssetID is the stored result: text for a stream task, JSON for a batch task. Empty until the task completed. That of a response are its
+	// events, whichever way it has ended.
 	ResultAssetID string
 	ErrorCode     Code
 	ErrorMessage  string

@@ -16,6 +16,7 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/metrics"
+	"berth/internal/responses"
 	"berth/internal/stream"
 	"berth/internal/template"
 	"berth/workflows"
@@ -133,6 +134,8 @@ type step struct {
 	// another upstream after the last call.
 	announced   atomic.Bool
 	waitedAgain bool
+	// response is the request of a response.
+	response *responses.Request
 	// texts are the variables that the prompt reads, and fits is the last catalog by which they fit an upstream.
 	texts map[string]string
 	fits  *llm.Catalog

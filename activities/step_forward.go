@@ -16,7 +16,9 @@ import (
 	"berth/internal/ledger"
 	"berth/internal/llm"
 	"berth/internal/openai"
+	"berth/internal/responses"
 	"berth/internal/template"
+	"berth/lua"
 )
 
 // forwarding has a template of one step without a prompt: that of a forwarded request.
@@ -37,7 +39,13 @@ func (s *step) request(ctx context.Context) (call llm.Call, excluded []string, e
 	if err != nil {
 		return call, nil, fmt.Errorf("request: %w", err)
 	}
-	r, err := openai.ParseChat(asset.Content)
+	body := asset.Content
+	if s.in.Forwarded.Response != nil {
+		if body, err = s.chat(ctx, body); err != nil {
+			return call, nil, err
+		}
+	}
+	r, err := openai.ParseChat(body)
 	if err != nil { // it was checked by another version of berth
 		return call, nil, err
 	}
@@ -51,6 +59,18 @@ func (s *step) request(ctx context.Context) (call llm.Call, excluded []string, e
 	call = r.Call(s.in.Step.Model, llm.Shown{ID: s.in.ID, Created: f.Created, ServiceTier: f.ServiceTier})
 	call.Labels = s.labels()
 	return call, excluded, nil
+}
+
+// chat returns the chat that makes a response, with the conversation that it continues.
+func (s *step) chat(ctx context.Context, body []byte) (chat []byte, err error) {
+	if s.response, err = responses.Parse(body); err != nil { // it was checked by another version of berth
+		return nil, err
+	}
+	earlier, err := responses.Earlier(ctx, s.Ledger, s.in.UserID, s.response)
+	if err != nil {
+		return nil, err
+	}
+	return s.response.Chat(earlier)
 }
 
 // prepare returns the call of the step, ready to be made.
@@ -73,21 +93,39 @@ func (s *step) prepare(ctx context.Context) (call llm.Call, err error) {
 	return call, s.checkContext()
 }
 
-// forward makes the call of a forwarded request. It publishes the chunks of a stream as tokens of one line each. Before the first, the task gets the
-// status STREAMING: from then on no attempt makes the call again.
+// forward makes the call of a forwarded request. It publishes the chunks of a stream, or the events of a response, as tokens of one line each. Before the
+// first, the task gets the status STREAMING: from then on no attempt makes the call again, but that of a response of which no client can have read
+// anything.
 func (s *step) forward(ctx context.Context, call llm.Call) (berth.Asset, error) {
 	var all bytes.Buffer
-	start := time.Now()
-	res, err := s.Models.Forward(ctx, call, func(object []byte) error {
+	publish := func(line []byte) error {
+		all.Write(line)
+		all.WriteByte('\n')
+		return s.writer.Token(string(line) + "\n")
+	}
+	object, begin, end := publish, func() error { return nil }, func() error { return nil }
+	if s.in.Forwarded.Response != nil {
+		w := responses.NewWriter(s.response, responses.HeadOf(s.response, berth.TaskPlan{TaskRequest: s.in.TaskRequest, Forwarded: s.in.Forwarded}), publish)
+		object, end = w.Chunk, func() error { return w.End(nil) }
+		begin = func() error {
+			if err := w.Begin(); err != nil {
+				return err
+			}
+			return w.Started()
+		}
+	}
+	begun, start := false, time.Now()
+	res, err := s.Models.Forward(ctx, call, func(chunk []byte) error {
 		if err := s.awaitStart(); err != nil {
 			return err
 		}
-		first := all.Len() == 0
+		first := !begun
 		if first {
+			begun = true
 			s.Breaker.Begun(ctx, s.reported(time.Since(start)))
 		}
-		all.Write(object)
 		if !call.Raw.Stream {
+			all.Write(chunk)
 			return nil
 		}
 		if first {
@@ -95,14 +133,19 @@ func (s *step) forward(ctx context.Context, call llm.Call) (berth.Asset, error) 
 				return err
 			}
 			s.shown = true
+			if err := begin(); err != nil {
+				return err
+			}
 		}
-		all.WriteByte('\n')
-		return s.writer.Token(string(object) + "\n")
+		return object(chunk)
 	})
 	s.made(ctx, res, err, start)
-	if failed, ok := errors.AsType[*llm.CallError](err); ok && s.shown {
+	if failed, ok := errors.AsType[*llm.CallError](err); ok && s.shown && !s.in.Forwarded.MayRepeat() {
 		last := *failed
 		last.Retryable, err = false, &last
+	}
+	if err == nil {
+		err = end()
 	}
 	if err != nil {
 		return berth.Asset{}, err
@@ -127,13 +170,16 @@ func (s *step) interrupted(ctx context.Context) error {
 		if calls[i].Code != berth.CodeInterrupted { // the worker that passed on something has recorded what that was
 			break
 		}
-		arrived, err := s.arrived(ctx)
+		arrived, err := s.published(ctx, channel(s.in.UserID, s.in.ServiceID, s.in.ID))
 		if err != nil {
 			return err
 		}
 		call, _, err := s.request(ctx)
 		if err != nil {
 			return err
+		}
+		if s.response != nil {
+			arrived = responses.Chunks(arrived)
 		}
 		s.provider, s.upstream = calls[i].Provider, calls[i].Upstream
 		s.last = llm.Result{Provider: s.provider, Upstream: s.upstream, Usage: call.Raw.Estimate(arrived)}
@@ -147,12 +193,50 @@ func (s *step) interrupted(ctx context.Context) error {
 	return berth.Errorf(berth.CodeInterrupted, "the answer was interrupted: the worker that received it stopped")
 }
 
-// arrived returns what was published of the answer, as far as Redis has it.
-func (s *step) arrived(ctx context.Context) ([]byte, error) {
+// keepEvents stores the events of a response that has failed or was cancelled: those that its readers may have, and the last one.
+func (a *Tasks) keepEvents(ctx context.Context, row berth.Task) error {
+	request, err := a.Ledger.GetAsset(ctx, row.UserID, row.Variables[berth.VariableRequest])
+	if err != nil {
+		return err
+	}
+	r, err := responses.Parse(request.Content)
+	if err != nil {
+		return err
+	}
+	published, err := a.published(ctx, channel(row.UserID, row.ServiceID, row.ID))
+	if err != nil {
+		return err
+	}
+	log := bytes.NewBuffer(published[:bytes.LastIndexByte(published, '\n')+1])
+	w := responses.NewWriter(r, responses.HeadOf(r, row.TaskPlan), func(event []byte) error {
+		log.Write(event)
+		return log.WriteByte('\n')
+	})
+	if log.Len() == 0 {
+		err = w.Begin()
+	} else {
+		err = w.Replay(log.Bytes())
+	}
+	switch {
+	case err != nil:
+	case row.Status == berth.TaskCancelled:
+		err = w.Cancel()
+	default:
+		err = w.End(openai.ErrorOfTask(row))
+	}
+	if err != nil {
+		return err
+	}
+	return a.Ledger.SaveEvents(ctx, row.Ref(), berth.Asset{
+		Kind: berth.AssetResult, MediaType: berth.ChunksMediaType, Content: log.Bytes(), Size: int64(log.Len()),
+	})
+}
+
+// published returns the text that was published in a stream, as far as Redis has it.
+func (a *Tasks) published(ctx context.Context, ch lua.Channel) ([]byte, error) {
 	var out bytes.Buffer
-	ch := channel(s.in.UserID, s.in.ServiceID, s.in.ID)
 	for after := ""; ; {
-		_, events, err := s.Scripts.ReadStream(ctx, ch, after, readEvents)
+		_, events, err := a.Scripts.ReadStream(ctx, ch, after, readEvents)
 		if err != nil {
 			return nil, berth.Errorf(berth.CodeUnavailable, "Redis unavailable; retry").With(err)
 		}

@@ -48,7 +48,7 @@ func (s *step) announcement(first bool) []berth.Event {
 	switch {
 	case s.announced.Swap(true):
 		return nil
-	case s.attempt.Called && first:
+	case first && (s.attempt.Called || !s.attempt.First && s.in.Forwarded != nil): // by which readers of a response know the attempt
 		return []berth.Event{{
 			Type: berth.EventReset, Attempt: s.attempt.Fence, Message: text(s.in.Locale, msgReset), Status: s.in.Step.Status,
 		}}

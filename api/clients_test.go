@@ -20,39 +20,41 @@ import (
 func TestOpenAI_OfficialClients_EveryFeatureWorks(t *testing.T) { // O1, O5, O7, O10
 	t.Parallel()
 	noNode := testclients.Install(t)
-	for _, client := range testclients.All {
+	for _, client := range testclients.Calls.Clients {
 		t.Run(client.Name, func(t *testing.T) {
 			t.Parallel()
 			m := newModels(t, []int{4})
 			m.providers[0].Answer(testclients.Provider())
-			testclients.Try(t, client, noNode, m.base, m.secret)
+			testclients.Calls.Try(t, client, noNode, m.base, m.secret)
 			require.Eventually(t, func() bool { return m.count("calls") == 0 }, 10*time.Second, 20*time.Millisecond, "a call was not settled")
 		})
 	}
 }
 
-func TestOpenAI_DocsOfClients_HaveTheTable(t *testing.T) { // O10
+func TestOpenAI_DocsOfClients_HaveTheTables(t *testing.T) { // O10
 	t.Parallel()
-	var b strings.Builder
-	head, line, versions := "|", "| ---", "| version"
-	for _, c := range testclients.All {
-		head += " | `" + c.Name + "`"
-		line += " | ---"
-		versions += " | " + clientVersion(t, c.Name)
-	}
-	fmt.Fprintf(&b, "%s |\n%s |\n%s |\n", head, line, versions)
-	for _, feature := range testclients.Features {
-		fmt.Fprintf(&b, "| %s", feature)
-		for _, c := range testclients.All {
-			if slices.Contains(c.Lacks, feature) {
-				b.WriteString(" | –")
-			} else {
-				b.WriteString(" | yes")
-			}
+	for block, suite := range map[string]testclients.Suite{"clients": testclients.Calls, "clients of responses": testclients.Responses} {
+		var b strings.Builder
+		head, line, versions := "|", "| ---", "| version"
+		for _, c := range suite.Clients {
+			head += " | `" + c.Name + "`"
+			line += " | ---"
+			versions += " | " + clientVersion(t, c.Name)
 		}
-		b.WriteString(" |\n")
+		fmt.Fprintf(&b, "%s |\n%s |\n%s |\n", head, line, versions)
+		for _, feature := range suite.Features {
+			fmt.Fprintf(&b, "| %s", feature)
+			for _, c := range suite.Clients {
+				if slices.Contains(c.Lacks, feature) {
+					b.WriteString(" | –")
+				} else {
+					b.WriteString(" | yes")
+				}
+			}
+			b.WriteString(" |\n")
+		}
+		testdocs.RequireBlock(t, "../docs/openai.md", block, b.String(), *update)
 	}
-	testdocs.RequireBlock(t, "../docs/openai.md", "clients", b.String(), *update)
 }
 
 // clientVersion returns the version of a client that the tests use.

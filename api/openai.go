@@ -43,6 +43,7 @@ const (
 type Gateway interface {
 	Make(ctx context.Context, c gateway.Call, client gateway.Client) error
 	MakeDurable(ctx context.Context, r gateway.Request, client gateway.Client) error
+	FollowResponse(ctx context.Context, response berth.TaskRef, after int, client gateway.Client) error
 }
 
 // Keys finds API keys; *apikey.Keys is one.
@@ -64,6 +65,7 @@ func (s *server) openAIRoutes() {
 	}
 	add(http.MethodPost, "/chat/completions", s.forwards(openai.ParseChat, "chatcmpl-", true))
 	add(http.MethodPost, "/embeddings", s.forwards(openai.ParseEmbeddings, "embd-", false))
+	s.responseRoutes(add)
 	add(http.MethodGet, "/models", s.listOpenAIModels)
 	add(http.MethodGet, "/models/:model", s.getOpenAIModel)
 }
@@ -147,19 +149,27 @@ func (s *server) forwards(parse func([]byte) (*openai.Request, error), prefix st
 			return err
 		}
 		if !durable || caller.key.Durability != berth.DurabilityDurable { // that of a user has none
-			return s.answerCall(c, call, s.Gateway.Make)
+			return s.answerCall(c, call.Limits, request.Stream, nil, func(ctx context.Context, client gateway.Client) error {
+				return s.Gateway.Make(ctx, call, client)
+			})
 		}
 		repeated, err := repetition(c.Request().Header)
 		if err != nil {
 			return err
 		}
-		cl := callOf(c.Request().Context())
-		repeated.Body, repeated.RequestID, repeated.TraceID, repeated.Retention = body, cl.requestID, cl.traceID, caller.key.Retention
-		return s.answerCall(c, call, func(ctx context.Context, call gateway.Call, client gateway.Client) error {
-			repeated.Call = call
-			return s.Gateway.MakeDurable(ctx, repeated, client)
+		durable := s.durableCall(c, caller, call, repeated, body)
+		durable.Stream, durable.IDPrefix = request.Stream, prefix
+		return s.answerCall(c, call.Limits, request.Stream, nil, func(ctx context.Context, client gateway.Client) error {
+			return s.Gateway.MakeDurable(ctx, durable, client)
 		})
 	}
+}
+
+// durableCall completes what a client repeats to a request for a durable call.
+func (s *server) durableCall(c echo.Context, caller modelCaller, call gateway.Call, r gateway.Request, body []byte) gateway.Request {
+	cl := callOf(c.Request().Context())
+	r.Call, r.Body, r.RequestID, r.TraceID, r.Retention = call, body, cl.requestID, cl.traceID, caller.key.Retention
+	return r
 }
 
 // headerRetries is the number of times that an official client has sent the request before.

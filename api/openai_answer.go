@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,9 +10,12 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/tidwall/gjson"
 
 	"berth"
 	"berth/internal/gateway"
+	"berth/internal/openai"
+	"berth/internal/responses"
 	"berth/lua"
 )
 
@@ -31,18 +35,32 @@ type answering struct {
 	out    *answerWriter
 	stream bool
 	ahead  int // -1 while the call does not wait
+	// response is set if the answer is that of a response, nil for a chat.
+	response *responding
 	// since and from are when the call was first seen to wait, and how many calls were ahead then.
 	since     time.Time
 	from      int
 	commented time.Time
 }
 
-// answerCall makes a call and sends its answer.
-func (s *server) answerCall(c echo.Context, call gateway.Call, run func(context.Context, gateway.Call, gateway.Client) error) error {
-	stream := call.LLM.Raw.Stream
+// responding is how the answer of a response is sent.
+type responding struct {
+	request *responses.Request
+	// head are the events with which it begins, from the one after the number that the client has. One that waits gets them before there is an
+	// answer; sent is how many.
+	head  [][]byte
+	after int
+	sent  int
+	// early: the client gets the head as soon as the call is accepted.
+	early bool
+	last  []byte // event that was sent
+}
+
+// answerCall makes a call and sends its answer, as a stream or whole.
+func (s *server) answerCall(c echo.Context, limits lua.AdmissionLimits, stream bool, as *responding, run func(context.Context, gateway.Client) error) error {
 	ctx, cancel := callContext(c.Request().Context())
 	defer cancel(nil)
-	a := &answering{s: s, out: &answerWriter{clientWriter: newClientWriter(c)}, stream: stream, ahead: -1}
+	a := &answering{s: s, out: &answerWriter{clientWriter: newClientWriter(c)}, stream: stream, ahead: -1, response: as}
 	ended := make(chan error, 1)
 	// The call is made on a goroutine of its own, which writes the answer. While the call waits, or its provider is silent, this one writes comments.
 	// The channel is full while either writes.
@@ -62,9 +80,12 @@ func (s *server) answerCall(c echo.Context, call gateway.Call, run func(context.
 	}
 	go func() {
 		ended <- rescued(func() error {
-			return run(ctx, call, gateway.Client{
+			return run(ctx, gateway.Client{
 				Admitted: func(r lua.AdmitReply) {
-					_ = at(func() error { setLimits(c.Response().Header(), r, call.Limits); return nil }) // fails if the client has left
+					_ = at(func() error { setLimits(c.Response().Header(), r, limits); return nil }) // fails if the client has left
+				},
+				Accepted: func(plan berth.TaskPlan) {
+					_ = at(func() error { return a.accepted(plan) }) // as above
 				},
 				Position: func(ahead int) {
 					_ = at(func() error { return a.position(ahead) }) // as above
@@ -81,7 +102,7 @@ func (s *server) answerCall(c echo.Context, call gateway.Call, run func(context.
 		select {
 		case <-withheld.C:
 			if stream {
-				_ = at(a.comment) // it ends the call if it fails
+				_ = at(a.begin) // it ends the call if it fails
 			}
 		case <-tick.C:
 			_ = at(a.quiet) // as above
@@ -121,6 +142,34 @@ func (a *answering) position(ahead int) error {
 	return a.comment()
 }
 
+// accepted notes which response the client gets.
+func (a *answering) accepted(plan berth.TaskPlan) error {
+	r := a.response
+	r.head = headOf(r.request, plan)
+	r.head = r.head[min(r.after+1, len(r.head)):]
+	switch {
+	case !r.early:
+		return nil
+	case a.stream:
+		return a.begin()
+	default:
+		return a.out.whole(responses.Final(headOf(r.request, plan)[0]))
+	}
+}
+
+// begin begins a stream before there is an answer.
+func (a *answering) begin() error {
+	if r := a.response; r != nil {
+		for _, event := range r.head {
+			if err := a.event(event); err != nil {
+				return err
+			}
+		}
+		r.head, r.sent = nil, len(r.head)
+	}
+	return a.comment()
+}
+
 // comment tells a client that reads a stream why nothing comes, and keeps proxies from closing the connection.
 func (a *answering) comment() error {
 	a.commented = time.Now()
@@ -151,10 +200,42 @@ func (a *answering) quiet() error {
 
 // object sends an object of the answer.
 func (a *answering) object(object []byte) error {
-	if a.stream {
+	r := a.response
+	switch {
+	case r == nil && a.stream:
 		return a.out.data(object)
+	case r == nil:
+		return a.out.whole(object)
+	case !a.stream:
+		return a.out.whole(responses.Final(object))
+	case r.sent > 0: // as a part of the head
+		r.sent--
+		return nil
 	}
-	return a.out.whole(object)
+	r.head = nil
+	return a.event(object)
+}
+
+// event sends an event of a response.
+func (a *answering) event(event []byte) error {
+	a.response.last = event
+	return a.out.event(gjson.GetBytes(event, "type").Str, event)
+}
+
+// interrupted tells a client that the rest of a stream does not come on this connection.
+func (a *answering) interrupted(failed *openai.Error) error {
+	if a.response == nil {
+		return a.out.data(failed.Body())
+	}
+	// It is not one of the response: the next number is that of another one, which a client that continues gets.
+	event, err := json.Marshal(map[string]any{
+		"type": "error", "code": failed.Code, "message": failed.Message, "param": nil,
+		"sequence_number": gjson.GetBytes(a.response.last, "sequence_number").Int(),
+	})
+	if err != nil {
+		return err
+	}
+	return a.out.event("error", event)
 }
 
 // end ends the response.
@@ -165,12 +246,12 @@ func (a *answering) end(ctx context.Context, err error) error {
 	switch {
 	case !a.out.opened:
 		return err
-	case err == nil && a.stream:
+	case err == nil && a.stream && a.response == nil:
 		err = a.out.send("data: [DONE]\n\n")
 	case err != nil && a.stream && ctx.Err() == nil || errors.Is(err, errStopping):
 		failed := a.s.openAIError(err, callOf(ctx).requestID)
 		a.s.log.InfoContext(ctx, "answer interrupted", "requestId", callOf(ctx).requestID, "code", failed.Code, "error", err)
-		err = a.out.data(failed.Body())
+		err = a.interrupted(failed)
 	}
 	if err != nil {
 		a.s.log.DebugContext(ctx, "answer not sent", "requestId", callOf(ctx).requestID, "error", err)
@@ -201,9 +282,16 @@ func (w *answerWriter) open() {
 }
 
 // data sends an object, which is on one line, as an event.
-func (w *answerWriter) data(object []byte) error {
+func (w *answerWriter) data(object []byte) error { return w.event("", object) }
+
+// event sends an object as an event with a name.
+func (w *answerWriter) event(name string, object []byte) error {
 	w.open()
-	w.buf = append(append(append(w.buf[:0], "data: "...), object...), "\n\n"...)
+	w.buf = w.buf[:0]
+	if name != "" {
+		w.buf = append(append(append(w.buf, "event: "...), name...), '\n')
+	}
+	w.buf = append(append(append(w.buf, "data: "...), object...), "\n\n"...)
 	err := w.write(w.buf)
 	if cap(w.buf) > maxKeptBuffer {
 		w.buf = nil

@@ -578,11 +578,13 @@ func TestOpenAI_OfficialClientsOfDurableCalls_EveryFeatureWorks(t *testing.T) { 
 	key, err := d.operator().CreateKey(t.Context(), client.Key{TeamID: "research", KeySpec: client.KeySpec{Models: []string{"large"}}})
 	require.NoError(t, err)
 	noNode := testclients.Install(t)
-	for _, c := range testclients.All {
-		t.Run(c.Name, func(t *testing.T) {
-			d.provider.Answer(testclients.Provider())
-			testclients.Try(t, c, noNode, "http://"+d.httpAddr, key.Secret)
-		})
+	for name, suite := range map[string]testclients.Suite{"calls": testclients.Calls, "responses": testclients.Responses} {
+		for _, c := range suite.Clients {
+			t.Run(name+"/"+c.Name, func(t *testing.T) {
+				d.provider.Answer(testclients.Provider())
+				suite.Try(t, c, noNode, "http://"+d.httpAddr, key.Secret)
+			})
+		}
 	}
 	d.settled(t)
 }

@@ -13,7 +13,6 @@ import (
 
 	"berth"
 	"berth/internal/ledger"
-	"berth/internal/llm"
 	"berth/internal/openai"
 	"berth/internal/pause"
 	"berth/internal/stream"
@@ -28,6 +27,8 @@ const (
 	unsureFor = time.Minute
 	// rememberClient is how long a call knows its last client.
 	rememberClient = time.Hour
+	// backgroundGrace is the grace of a call in the background, which ends before.
+	backgroundGrace = 30 * 24 * time.Hour
 	// maxRestarts is how often a call begins again because the one that it joined was cancelled.
 	maxRestarts = 3
 	// leaveTimeout bounds the note that a client has left: without it, the call is abandoned as late as that of a killed process.
@@ -46,12 +47,18 @@ type Request struct {
 	Call
 
 	Body []byte // of the request, as the client has sent it
+	// Stream: the client reads the answer as it comes.
+	Stream bool
+	// Response is set for a response: its answer are events, each on a line. One in the background continues without a client.
+	Response *berth.ResponseCall
 	// Retention is how long the request and the answer are kept.
 	Retention berth.KeyRetention
 	// Key is the Idempotency-Key of the client: requests with the same one are one call. Attempts is how often it has sent the request before, by its own
 	// account: a retry joins the call of an equal request whose client was lost.
 	Key      string
 	Attempts int
+	// IDPrefix begins the id of the call.
+	IDPrefix string
 	// RequestID and TraceID are those of the task.
 	RequestID, TraceID string
 }
@@ -68,10 +75,11 @@ type Hub interface {
 }
 
 // MakeDurable makes a call by a workflow and passes its answer to the client. The call continues if ctx ends or this process dies: until Options.Grace has
-// passed without a client, in which a retry of the client joins it. Errors are those of Make, and *openai.Error for the end of a call.
+// passed without a client, in which a retry of the client joins it. Of one in the background that does not stream, only the start is awaited. Errors
+// are those of Make, and *openai.Error for the end of a call.
 func (g *Gateway) MakeDurable(ctx context.Context, r Request, client Client) error {
 	for restarts := 0; ; restarts++ {
-		d := &durable{Gateway: g, Request: r, client: client}
+		d := &durable{Gateway: g, Request: r, client: client, after: -1}
 		joined, err := d.make(ctx)
 		if !joined || d.passed > 0 || restarts == maxRestarts || berth.CodeOf(err) != berth.CodeCancelled || ctx.Err() != nil {
 			return err
@@ -86,12 +94,18 @@ type durable struct {
 	client   Client
 	plan     berth.TaskPlan
 	attended lua.CallClient
+	replayed bool // an earlier request was accepted with the same id
 	// passed is the size of what the client has got, in bytes of the answer as it is stored, and total that of what was read. rest is behind the last
 	// whole line. lost is set if something of the stream is missing: the client gets it from the stored answer.
 	passed, total int
 	at            int // in the stream since it began
 	rest          []byte
 	lost          bool
+	// Of a response: next is the number of the next event, and the client has those up to after. Text of attempts before fence is not a part of
+	// the answer: foreign is set until one from there on is seen.
+	next, after int
+	fence       int64
+	foreign     bool
 }
 
 // make starts the call, or joins one, and passes on the answer.
@@ -100,6 +114,9 @@ func (d *durable) make(ctx context.Context) (joined bool, err error) {
 		return false, err
 	}
 	d.attended = lua.CallClient{Process: d.Process, ID: berth.NewID(""), Attempts: d.Attempts, Grace: d.Grace, Keep: rememberClient}
+	if d.background() {
+		d.attended.Grace = backgroundGrace
+	}
 	if joined, err = d.join(ctx); err != nil {
 		return joined, err
 	}
@@ -111,9 +128,11 @@ func (d *durable) make(ctx context.Context) (joined bool, err error) {
 	}
 	stop := d.stay(ctx)
 	ended, err := d.answer(ctx, joined)
-	stop(ended)
+	stop(ended || d.background() && (err == nil || d.next > 0)) // whose client knows the response needs no retry
 	return joined, err
 }
+
+func (d *durable) background() bool { return d.Response != nil && d.Response.Background }
 
 // answer starts the call unless it has joined one, and passes on the answer. It reports whether the call has ended.
 func (d *durable) answer(ctx context.Context, joined bool) (ended bool, err error) {
@@ -122,12 +141,34 @@ func (d *durable) answer(ctx context.Context, joined bool) (ended bool, err erro
 			return berth.CodeOf(err) != berth.CodeUnavailable && berth.CodeOf(err) != berth.CodeInternal, err
 		}
 	}
-	if !d.LLM.Raw.Stream { // nothing can be sent while it waits
+	if d.Response != nil {
+		if err := d.accepted(ctx, joined); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case d.Stream:
+	case d.background():
+		return true, nil
+	default: // nothing can be sent while it waits
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, d.Wait, ErrWaitedTooLong)
 		defer stop()
 	}
 	return d.follow(ctx)
+}
+
+// accepted tells the client which response it gets. One that was accepted for an earlier request may differ from the plan.
+func (d *durable) accepted(ctx context.Context, joined bool) error {
+	if joined || d.replayed {
+		task, err := d.Tasks.GetTask(ctx, d.plan.Ref())
+		if err != nil {
+			return err
+		}
+		d.plan = task.TaskPlan
+	}
+	d.client.Accepted(d.plan)
+	return nil
 }
 
 // newPlan returns the plan of a call of its own.
@@ -137,10 +178,14 @@ func (d *durable) newPlan() (berth.TaskPlan, error) {
 		return berth.TaskPlan{}, err
 	}
 	d.LLM = call
-	hash := berth.DerivedID("", d.UserID, string(llm.OperationChat), string(d.Body))
+	name, operation := berth.TemplateChat, "chat"
+	if d.Response != nil {
+		name, operation = berth.TemplateResponse, "responses"
+	}
+	hash := berth.DerivedID("", d.UserID, operation, string(d.Body))
 	return berth.TaskPlan{
 		TaskRequest: berth.TaskRequest{
-			ID: d.ID, ServiceID: d.ServiceID, Group: d.Group, Template: berth.TemplateChat, Locale: berth.LocaleEN, Tier: berth.TierPaid,
+			ID: d.ID, ServiceID: d.ServiceID, Group: d.Group, Template: name, Locale: berth.LocaleEN, Tier: berth.TierPaid,
 			Variables: map[string]string{berth.VariableRequest: ledger.AssetID(d.UserID, berth.AssetText, d.Body)},
 			RequestID: d.RequestID, TraceID: d.TraceID,
 		},
@@ -150,8 +195,8 @@ func (d *durable) newPlan() (berth.TaskPlan, error) {
 		}},
 		RequestHash: hash, Price: d.Catalog(d.LLM.Model).ReserveCall(d.LLM), Metered: true,
 		Forwarded: &berth.Forwarded{
-			KeyID: d.KeyID, Stream: d.LLM.Raw.Stream, Created: d.LLM.Raw.Shown.Created, ServiceTier: d.LLM.Raw.Shown.ServiceTier,
-			Conversation: d.Conversation, Retention: d.Retention,
+			KeyID: d.KeyID, Stream: d.Stream, Created: d.LLM.Raw.Shown.Created, ServiceTier: d.LLM.Raw.Shown.ServiceTier,
+			Conversation: d.Conversation, Retention: d.Retention, Response: d.Response,
 		},
 	}, nil
 }
@@ -205,7 +250,7 @@ func (d *durable) joinByKey(ctx context.Context) (known bool, err error) {
 		}
 	}
 	p.Number, known = newest.Next(false)
-	p.ID = berth.DerivedID("chatcmpl-", p.UserID, p.Key, strconv.FormatInt(p.Number, 10))
+	p.ID = berth.DerivedID(d.IDPrefix, p.UserID, p.Key, strconv.FormatInt(p.Number, 10))
 	if !known {
 		return false, nil
 	}
@@ -268,7 +313,7 @@ func (d *durable) start(ctx context.Context) error {
 		return err
 	}
 	if _, err = d.Tasks.PutAsset(ctx, berth.Asset{UserID: d.UserID, Kind: berth.AssetText, MediaType: berth.JSONMediaType, Content: d.Body}); err == nil {
-		_, _, err = d.Starter.SubmitTask(ctx, d.plan)
+		_, d.replayed, err = d.Starter.SubmitTask(ctx, d.plan)
 	}
 	if err != nil {
 		if code := berth.CodeOf(err); code != berth.CodeUnavailable && code != berth.CodeInternal {
@@ -372,9 +417,13 @@ func (d *durable) text(item stream.Item) error {
 	switch item.Event {
 	case berth.EventReset:
 		d.at, d.lost = 0, false
+		d.foreign = d.foreign && ev.Attempt < d.fence
 		return nil
 	case berth.EventGap:
 		d.lost = true
+		return nil
+	}
+	if d.foreign || !d.Stream {
 		return nil
 	}
 	from := min(max(0, d.total-d.at), len(ev.Text))
@@ -395,10 +444,13 @@ func (d *durable) lines(text []byte) error {
 			return nil
 		}
 		d.passed += len(line) + 1
+		d.rest, d.next = rest, d.next+1
+		if d.next-1 <= d.after {
+			continue
+		}
 		if err := d.client.Object(line); err != nil {
 			return &clientError{err}
 		}
-		d.rest = rest
 	}
 }
 
@@ -408,13 +460,14 @@ func (d *durable) end(ctx context.Context) (ended bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	switch task.Status {
-	case berth.TaskCompleted:
-	case berth.TaskFailed:
-		if detail := new(openai.Error); json.Unmarshal([]byte(task.ErrorDetail), detail) == nil && detail.Status > 0 {
-			return true, detail
+	switch {
+	case task.Status == berth.TaskCompleted:
+	case d.Response != nil && d.Stream && (d.passed > 0 || d.background()):
+		if task, err = d.stored(ctx, task); err != nil {
+			return false, err
 		}
-		return true, berth.Errorf(task.ErrorCode, "%s", task.ErrorMessage)
+	case task.Status == berth.TaskFailed:
+		return true, openai.ErrorOfTask(task)
 	default:
 		return true, berth.Errorf(berth.CodeCancelled, "the call was cancelled")
 	}
@@ -422,19 +475,64 @@ func (d *durable) end(ctx context.Context) (ended bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if !d.LLM.Raw.Stream {
-		return true, d.client.Object(result.Content)
-	}
-	if d.passed > len(result.Content) {
+	content := result.Content
+	switch {
+	case !d.Stream:
+		return true, d.client.Object(content)
+	case d.passed <= len(content):
+		content = content[d.passed:]
+	case d.Response != nil: // the process that had all of it was lost while Redis had lost it
+		content = append(last(content), '\n')
+	default:
 		return true, berth.Errorf(berth.CodeInternal, "the stored answer is shorter than what was sent")
 	}
 	d.rest = nil
-	err = d.lines(result.Content[d.passed:])
+	if err = d.lines(content); err == nil && d.next-1 < d.after { // as above: the client has more than is stored, but not the end
+		err = d.client.Object(last(result.Content))
+	}
 	var failed *clientError
 	if errors.As(err, &failed) {
 		return false, failed.error
 	}
 	return true, err
+}
+
+// last returns the last line of a text.
+func last(text []byte) []byte {
+	text = bytes.TrimSuffix(text, []byte("\n"))
+	return bytes.Clone(text[bytes.LastIndexByte(text, '\n')+1:])
+}
+
+// stored returns the task of a response that did not complete once its events are stored, which follows its end.
+func (d *durable) stored(ctx context.Context, task berth.Task) (berth.Task, error) {
+	for backoff := pause.NewBackoff(firstPause/5, longestPause); task.ResultAssetID == ""; {
+		if !backoff.Wait(ctx) {
+			return task, context.Cause(ctx)
+		}
+		var err error
+		if task, err = d.Tasks.GetTask(ctx, task.Ref()); err != nil {
+			return task, err
+		}
+	}
+	return task, nil
+}
+
+// FollowResponse passes the events of a response to a client, from the one after the number that it has, -1 for all. Nothing happens to the response
+// if the client leaves.
+func (g *Gateway) FollowResponse(ctx context.Context, response berth.TaskRef, after int, client Client) error {
+	task, err := g.Tasks.FollowResponse(ctx, response)
+	if err != nil {
+		return err
+	}
+	d := &durable{Gateway: g, client: client, plan: task.TaskPlan, after: after, fence: task.Fence, foreign: task.Fence > 1}
+	d.Stream, d.Response = true, &berth.ResponseCall{Background: true}
+	client.Accepted(d.plan)
+	if task.Status.Final() {
+		_, err = d.end(ctx)
+	} else {
+		_, err = d.follow(ctx)
+	}
+	return err
 }
 
 // CancelAbandoned cancels the calls for which no client has waited for the time of grace, until ctx ends, and states that this process runs. Every API

@@ -148,6 +148,8 @@ func (c Call) ref() berth.TaskRef { return berth.TaskRef{UserID: c.UserID, TaskI
 type Client struct {
 	// Admitted has what is left of the limits.
 	Admitted func(lua.AdmitReply)
+	// Accepted is called once for a response, with its task, before anything of its answer. Other calls do not need it.
+	Accepted func(berth.TaskPlan)
 	// Position is called when the call begins to wait for a slot and when its position changes, with the number of calls ahead.
 	Position func(ahead int)
 	// Object gets each object of the answer, see llm.Client.Forward. An error of it ends the call.

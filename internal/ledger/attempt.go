@@ -21,7 +21,7 @@ type Attempt struct {
 	First bool
 	// Called: an earlier attempt of this step has called a provider, so readers may have a part of its answer.
 	Called bool
-	// Begun: an earlier attempt has passed on something of the answer to a forwarded request.
+	// Begun: an earlier attempt has passed on something of the answer to a forwarded request, which a client may have read.
 	Begun bool
 	// Bought is the number of answers that earlier attempts of this step have bought, with the calls that were interrupted.
 	Bought int
@@ -66,7 +66,7 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 			return nil
 		}
 		a.Fence, a.First, a.Called = t.Fence+1, step > r.begun, step <= r.called
-		a.Begun = t.Forwarded != nil && t.Status == berth.TaskStreaming
+		a.Begun = t.Forwarded != nil && t.Status == berth.TaskStreaming && !t.Forwarded.MayRepeat()
 		if _, err := tx.ExecContext(ctx, `UPDATE tasks SET fence = $2, status = $3, step_index = $4, begun_step = $5,
 			updated_at = $6 WHERE id = $1 AND user_id = $7`, task.TaskID, a.Fence, furthest(t, status),
 			max(step, t.StepIndex), max(step, r.begun), time.Now().UnixMilli(), task.UserID); err != nil {
@@ -74,6 +74,11 @@ func (l *Ledger) BeginAttempt(ctx context.Context, task berth.TaskRef, step int,
 		}
 		if _, err := interrupt(ctx, tx, t); err != nil {
 			return err
+		}
+		if t.Forwarded != nil && t.Forwarded.MayRepeat() { // what arrived so far is never delivered
+			if _, err := tx.ExecContext(ctx, clearCharged, task.UserID, task.TaskID); err != nil {
+				return err
+			}
 		}
 		if err := tx.QueryRowContext(ctx, countBought, task.UserID, task.TaskID, step).Scan(&a.Bought); err != nil {
 			return err

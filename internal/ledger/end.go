@@ -57,7 +57,11 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, err error) {
 	now, eraseAt := time.Now(), time.Time{}
 	if f := before.Forwarded; f != nil {
-		if kept, limited := f.Retention.Keeps(e.Status == berth.TaskFailed); limited {
+		kept, limited := f.Retention.Keeps(e.Status == berth.TaskFailed)
+		if f.Response != nil && !f.Response.Store {
+			kept, limited = 0, true
+		}
+		if limited {
 			eraseAt = now.Add(max(kept, JoinWithin))
 		}
 	}

@@ -25,9 +25,9 @@ const (
 
 // creditsOf returns what the user of a task is charged for a call: only calls of metered tasks cost something by themselves, and only those
 // whose answer is used, or was being read when the task was cancelled. Of a forwarded request, an answer of which something was passed on is used, and its
-// worker states credits for no other one. All together never exceed what is reserved.
+// worker states credits for no other one; but of one that may be made again, only the last. All together never exceed what is reserved.
 func creditsOf(ctx context.Context, tx *sql.Tx, t berth.Task, c ModelCall) (berth.Credits, error) {
-	read := t.Status == berth.TaskCancelled && c.Fence == t.Fence || t.Forwarded != nil
+	read := c.Fence == t.Fence && (t.Status == berth.TaskCancelled || t.Forwarded != nil) || t.Forwarded != nil && !t.Forwarded.MayRepeat()
 	if !t.Unsettled || !c.Success && !read || c.Credits <= 0 {
 		return 0, nil
 	}

@@ -154,6 +154,14 @@ var causeRows = map[llm.Cause]errorRow{
 	llm.CauseAddress:    {502, TypeServer, "wrong_address", true},
 }
 
+// ErrorOfTask returns why a task of a forwarded request has failed.
+func ErrorOfTask(t berth.Task) *Error {
+	if detail := new(Error); json.Unmarshal([]byte(t.ErrorDetail), detail) == nil && detail.Status > 0 {
+		return detail
+	}
+	return ErrorOf(berth.Errorf(t.ErrorCode, "%s", t.ErrorMessage))
+}
+
 // ErrorOf returns what a client reads for an error; nil for nil. The text of an error that is not berth's own is not shown.
 func ErrorOf(err error) *Error {
 	var own *Error

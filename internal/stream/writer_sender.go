@@ -138,7 +138,7 @@ func (s *sender) replayed() []pending {
 	if s.start != nil {
 		again = append(again, pending{event: *s.start})
 	}
-	again = append(again, pending{event: berth.Event{Type: berth.EventReset, TS: now, Message: "restored"}})
+	again = append(again, pending{event: berth.Event{Type: berth.EventReset, TS: now, Attempt: s.fence, Message: "restored"}})
 	for _, k := range s.kept {
 		e := k.event
 		e.TS = now

@@ -23,38 +23,61 @@ import (
 	"berth/internal/testprovider"
 )
 
-// Features are the rows of the table of clients in docs/openai.md.
-var Features = []string{
-	"chat", "stream", "tools", "structured output", "image", "several choices", "logprobs", "embeddings", "models",
-	"unknown model", "wrong key", "unknown parameter", "abort", "error in a stream", "retry after 429", "retry after 5xx",
+// Suite is what clients are tried with, a table in docs/openai.md: Features are its rows, and Clients its columns.
+type Suite struct {
+	Features []string
+	Clients  []Client
+
+	inGo func(url, key string) map[string]func(*testing.T)
 }
 
-// Client is an official client, a column of the table. Program tries the features in Node; Lacks are those that the client itself does not have.
+// Client is an official client. Program tries the features in Node, and is empty for Go; Lacks are those that the client itself does not have.
 type Client struct {
 	Name, Program string
 	Lacks         []string
 }
 
-// All has the clients.
-var All = []Client{
-	{Name: "openai-go"},
-	{Name: "openai", Program: "openai.mjs"},
-	{Name: "ai", Program: "ai.mjs", Lacks: []string{"several choices", "logprobs", "models"}},
-	{Name: "@langchain/openai", Program: "langchain.mjs", Lacks: []string{"models"}},
+// Calls are the calls of models.
+var Calls = Suite{
+	Features: []string{
+		"chat", "stream", "tools", "structured output", "image", "several choices", "logprobs", "embeddings", "models",
+		"unknown model", "wrong key", "unknown parameter", "abort", "error in a stream", "retry after 429", "retry after 5xx",
+	},
+	Clients: []Client{
+		{Name: "openai-go"},
+		{Name: "openai", Program: "openai.mjs"},
+		{Name: "ai", Program: "ai.mjs", Lacks: []string{"several choices", "logprobs", "models"}},
+		{Name: "@langchain/openai", Program: "langchain.mjs", Lacks: []string{"models"}},
+	},
+	inGo: goFeatures,
+}
+
+// Responses are the responses, of keys with durable calls.
+var Responses = Suite{
+	Features: []string{
+		"create", "stream", "background", "resume", "cancel", "delete", "conversation", "tools", "structured output", "image", "unknown parameter",
+		"error in a stream",
+	},
+	Clients: []Client{
+		{Name: "openai-go"},
+		{Name: "openai", Program: "responses.mjs"},
+		{Name: "@ai-sdk/openai", Program: "ai_responses.mjs", Lacks: []string{"background", "resume", "cancel", "delete"}},
+	},
+	inGo: goResponses,
 }
 
 // Programs is the directory of the programs, for tests of the packages api and tests.
 const Programs = "../api/testdata/clients"
 
 // Try tries every feature that a client has with the model large at an address. noNode is why those for Node cannot run, empty if they can.
-func Try(t *testing.T, client Client, noNode, url, key string) {
+func (s Suite) Try(t *testing.T, client Client, noNode, url, key string) {
 	t.Helper()
 	if client.Program != "" && noNode != "" {
 		t.Skip(noNode)
 	}
 	tried := map[string]func(*testing.T){}
 	if client.Program == "" {
-		tried = goFeatures(url, key)
+		tried = s.inGo(url, key)
 	} else {
 		for _, line := range run(t, client.Program, url, key) {
 			tried[line.Feature] = func(t *testing.T) {
@@ -63,7 +86,7 @@ func Try(t *testing.T, client Client, noNode, url, key string) {
 			}
 		}
 	}
-	features := slices.DeleteFunc(slices.Clone(Features), func(f string) bool { return slices.Contains(client.Lacks, f) })
+	features := slices.DeleteFunc(slices.Clone(s.Features), func(f string) bool { return slices.Contains(client.Lacks, f) })
 	require.ElementsMatch(t, features, slices.Collect(maps.Keys(tried)), "what the program tries")
 	for _, feature := range features {
 		t.Run(feature, tried[feature])

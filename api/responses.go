@@ -1,0 +1,327 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"berth"
+	"berth/internal/gateway"
+	"berth/internal/ledger"
+	"berth/internal/openai"
+	"berth/internal/responses"
+)
+
+// responsePrefix begins the ids of responses.
+const responsePrefix = "resp_"
+
+func (s *server) responseRoutes(add func(method, path string, handler func(echo.Context, modelCaller) error)) {
+	add(http.MethodPost, "/responses", s.createResponse)
+	add(http.MethodGet, "/responses/:id", s.getResponse)
+	add(http.MethodDelete, "/responses/:id", s.deleteResponse)
+	add(http.MethodPost, "/responses/:id/cancel", s.cancelResponse)
+	add(http.MethodGet, "/responses/:id/input_items", s.listInputItems)
+}
+
+func (s *server) createResponse(c echo.Context, caller modelCaller) error {
+	ctx := c.Request().Context()
+	body, free, err := s.readOpenAIBody(c)
+	if err != nil {
+		return err
+	}
+	defer free()
+	r, err := responses.Parse(body)
+	if err != nil {
+		return err
+	}
+	direct := caller.key.Durability != berth.DurabilityDurable // that of a user has none
+	switch {
+	case direct && r.Background:
+		return refusedParam("background", "unsupported_value", "needs a key with durable calls: those of this one end with the connection")
+	case direct && r.PreviousID != "":
+		return refusedParam("previous_response_id", "unsupported_value", "needs a key with durable calls: nothing is stored of those of this one")
+	case direct:
+		r.Store = false
+	}
+	earlier, err := responses.Earlier(ctx, s.Ledger, caller.userID, r)
+	if err != nil {
+		return err
+	}
+	chat, err := r.Chat(earlier)
+	if err != nil {
+		return err
+	}
+	request, err := openai.ParseChat(chat)
+	if err != nil {
+		return err
+	}
+	call, err := s.modelCall(caller, request, berth.NewID(responsePrefix))
+	if err != nil {
+		return err
+	}
+	as := &responding{request: r, after: -1, early: r.Background}
+	if direct {
+		return s.answerCall(c, call.Limits, r.Stream, as, func(ctx context.Context, client gateway.Client) error {
+			return s.respondDirectly(ctx, r, call, client)
+		})
+	}
+	repeated, err := repetition(c.Request().Header)
+	if err != nil {
+		return err
+	}
+	durable := s.durableCall(c, caller, call, repeated, body)
+	durable.Stream, durable.IDPrefix = r.Stream, responsePrefix
+	durable.Response = &berth.ResponseCall{Background: r.Background, Store: r.Store, Previous: r.PreviousID}
+	return s.answerCall(c, call.Limits, r.Stream, as, func(ctx context.Context, client gateway.Client) error {
+		return s.Gateway.MakeDurable(ctx, durable, client)
+	})
+}
+
+// respondDirectly makes a response that is not stored.
+func (s *server) respondDirectly(ctx context.Context, r *responses.Request, call gateway.Call, client gateway.Client) error {
+	shown := call.LLM.Raw.Shown
+	plan := berth.TaskPlan{TaskRequest: berth.TaskRequest{ID: call.ID}, Forwarded: &berth.Forwarded{Created: shown.Created, ServiceTier: shown.ServiceTier}}
+	client.Accepted(plan)
+	var last []byte
+	begun := false
+	w := responses.NewWriter(r, responses.HeadOf(r, plan), func(event []byte) error {
+		last = event
+		if !r.Stream {
+			return nil
+		}
+		return client.Object(event)
+	})
+	making := client
+	making.Object = func(chunk []byte) error {
+		if !begun {
+			begun = true
+			if err := errors.Join(w.Begin(), w.Started()); err != nil {
+				return err
+			}
+		}
+		return w.Chunk(chunk)
+	}
+	err := s.Gateway.Make(ctx, call, making)
+	switch {
+	case err != nil && (!begun || !r.Stream || ctx.Err() != nil):
+		return err
+	case err != nil:
+		return w.End(s.openAIError(err, callOf(ctx).requestID))
+	}
+	if err := w.End(nil); err != nil || r.Stream {
+		return err
+	}
+	return client.Object(last)
+}
+
+// headOf returns the events with which a response begins.
+func headOf(r *responses.Request, plan berth.TaskPlan) (events [][]byte) {
+	_ = responses.NewWriter(r, responses.HeadOf(r, plan), func(event []byte) error { // no event fails
+		events = append(events, event)
+		return nil
+	}).Begin()
+	return events
+}
+
+// responseOf returns the task of a response that the caller can read.
+func (s *server) responseOf(c echo.Context, caller modelCaller) (berth.Task, error) {
+	id := c.Param("id")
+	t, err := s.Ledger.GetTask(c.Request().Context(), berth.TaskRef{UserID: caller.userID, TaskID: id})
+	if berth.CodeOf(err) == berth.CodeNotFound || err == nil && !responses.Readable(t) {
+		return t, &openai.Error{
+			Status: http.StatusNotFound, Type: openai.TypeRequest, Param: "response_id", Code: "response_not_found", Final: true,
+			Message: fmt.Sprintf("the response %q does not exist, was deleted, or is not kept any more", id),
+		}
+	}
+	return t, err
+}
+
+func (s *server) getResponse(c echo.Context, caller modelCaller) error {
+	t, err := s.responseOf(c, caller)
+	if err != nil {
+		return err
+	}
+	stream, err := wantsStream(c)
+	if err != nil {
+		return err
+	}
+	if !stream {
+		object, err := s.responseObject(c.Request().Context(), t)
+		if err != nil {
+			return err
+		}
+		return c.JSONBlob(http.StatusOK, object)
+	}
+	from := -1
+	if after := c.QueryParam(startingAfter); after != "" {
+		if from, err = strconv.Atoi(after); err != nil || from < 0 {
+			return refusedParam(startingAfter, "invalid_value", "must be the sequence_number of an event")
+		}
+	}
+	r, err := s.requestOf(c.Request().Context(), t)
+	if err != nil {
+		return err
+	}
+	return s.answerCall(c, caller.limits, true, &responding{request: r, after: from, early: true}, func(ctx context.Context, client gateway.Client) error {
+		return s.Gateway.FollowResponse(ctx, t.Ref(), from, client)
+	})
+}
+
+const (
+	startingAfter = "starting_after"
+	// maxGetBody bounds the body of a GET request, in bytes.
+	maxGetBody = 4 << 10
+)
+
+// wantsStream reports whether a request is for the events of a response. openai-go states that in a body, which a GET request should not have, and a
+// number after which to start is of use for events only.
+func wantsStream(c echo.Context) (bool, error) {
+	switch c.QueryParam("stream") {
+	case "true":
+		return true, nil
+	case "", "false":
+	default:
+		return false, refusedParam("stream", "invalid_value", "must be true or false")
+	}
+	var body struct {
+		Stream bool `json:"stream"`
+	}
+	b, err := io.ReadAll(io.LimitReader(c.Request().Body, maxGetBody))
+	if err != nil {
+		return false, bodyError(err)
+	}
+	if len(b) > 0 && json.Unmarshal(b, &body) != nil {
+		return false, errorIn("", berth.CodeInvalid, "the request must have no body")
+	}
+	return body.Stream || c.QueryParam(startingAfter) != "", nil
+}
+
+func refusedParam(param, code, message string) error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: openai.TypeRequest, Param: param, Code: code, Message: param + ": " + message, Final: true}
+}
+
+// requestOf returns the request of a response.
+func (s *server) requestOf(ctx context.Context, t berth.Task) (*responses.Request, error) {
+	body, err := s.Ledger.GetAsset(ctx, t.UserID, t.Variables[berth.VariableRequest])
+	if err != nil {
+		return nil, err
+	}
+	return responses.Parse(body.Content)
+}
+
+// responseObject returns a response as far as it has come.
+func (s *server) responseObject(ctx context.Context, t berth.Task) (json.RawMessage, error) {
+	if t.ResultAssetID != "" {
+		events, err := s.Ledger.GetAsset(ctx, t.UserID, t.ResultAssetID)
+		if err != nil {
+			return nil, err
+		}
+		return responses.Final(events.Content), nil
+	}
+	r, err := s.requestOf(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	var last []byte
+	w := responses.NewWriter(r, responses.HeadOf(r, t.TaskPlan), func(event []byte) error {
+		last = event
+		return nil
+	})
+	switch { // no event fails
+	case t.Status == berth.TaskCancelled:
+		_ = w.Cancel()
+	case t.Status.Final():
+		_ = w.End(openai.ErrorOfTask(t))
+	case t.Status == berth.TaskStreaming:
+		_ = w.Started()
+	default:
+		_ = w.Begin()
+	}
+	return responses.Final(last), nil
+}
+
+func (s *server) cancelResponse(c echo.Context, caller modelCaller) error {
+	ctx := c.Request().Context()
+	t, err := s.responseOf(c, caller)
+	if err != nil {
+		return err
+	}
+	if !t.Forwarded.Response.Background {
+		return refusedParam("response_id", "invalid_value", "only a response that was created with background can be cancelled")
+	}
+	if !t.Status.Final() {
+		if err := s.Starter.CancelTask(ctx, t.Ref()); err != nil && berth.CodeOf(err) != berth.CodeConflict && berth.CodeOf(err) != berth.CodeNotFound {
+			return fmt.Errorf("cancel response %s: %w", t.ID, err)
+		}
+		if t, err = s.awaitEnd(ctx, t); err != nil {
+			return err
+		}
+	}
+	object, err := s.responseObject(ctx, t)
+	if err != nil {
+		return err
+	}
+	return c.JSONBlob(http.StatusOK, object)
+}
+
+// Times of a response that is being cancelled.
+const (
+	cancelledWithin = 5 * time.Second
+	lookEvery       = 50 * time.Millisecond
+)
+
+// awaitEnd returns a response once it has ended and its events are stored, or after a time as it is then.
+func (s *server) awaitEnd(ctx context.Context, t berth.Task) (berth.Task, error) {
+	for until := time.Now().Add(cancelledWithin); t.ResultAssetID == "" && time.Now().Before(until); {
+		select {
+		case <-ctx.Done():
+			return t, context.Cause(ctx)
+		case <-time.After(lookEvery):
+		}
+		var err error
+		if t, err = s.Ledger.GetTask(ctx, t.Ref()); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func (s *server) deleteResponse(c echo.Context, caller modelCaller) error {
+	ctx := c.Request().Context()
+	t, err := s.responseOf(c, caller)
+	if err != nil {
+		return err
+	}
+	if !t.Status.Final() {
+		return &openai.Error{
+			Status: http.StatusConflict, Type: openai.TypeRequest, Param: "response_id", Code: "response_in_progress", Final: true,
+			Message: "the response has not ended: cancel it before it is deleted",
+		}
+	}
+	if err := s.Ledger.EraseTask(ctx, t.Ref()); err != nil {
+		return err
+	}
+	if err := s.dropEvents(ctx, ledger.TaskStream{TaskRef: t.Ref(), ServiceID: t.ServiceID}); err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, map[string]any{"id": t.ID, "object": "response", "deleted": true})
+}
+
+func (s *server) listInputItems(c echo.Context, caller modelCaller) error {
+	t, err := s.responseOf(c, caller)
+	if err != nil {
+		return err
+	}
+	r, err := s.requestOf(c.Request().Context(), t)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, map[string]any{"object": "list", "data": r.Input(), "has_more": false})
+}

@@ -1,0 +1,50 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+
+	"berth"
+)
+
+const (
+	setForwarded = `UPDATE tasks SET forwarded = $3 WHERE user_id = $1 AND id = $2`
+	setEvents    = `UPDATE tasks SET result_asset_id = $3 WHERE user_id = $1 AND id = $2`
+)
+
+// FollowResponse records that a client reads the events of a response that has not ended, and returns the task: text of attempts before its fence is not
+// a part of the answer. CodeNotFound if the task is none of a response.
+func (l *Ledger) FollowResponse(ctx context.Context, task berth.TaskRef) (t berth.Task, err error) {
+	err = l.inTx(ctx, "follow response", func(tx *sql.Tx) error {
+		if t, _, err = l.lockTask(ctx, tx, task); err != nil {
+			return err
+		}
+		switch {
+		case t.Forwarded == nil || t.Forwarded.Response == nil:
+			return berth.Errorf(berth.CodeNotFound, "not found").With(ErrNoTask)
+		case t.Status.Final() || !t.Forwarded.MayRepeat():
+			return nil
+		}
+		t.Forwarded.Response.Followed = true
+		_, err = tx.ExecContext(ctx, setForwarded, t.UserID, t.ID, storedJSON{t.Forwarded})
+		return err
+	})
+	return t, err
+}
+
+// SaveEvents stores the events of a response that has failed or was cancelled, with the last one. The first call decides.
+func (l *Ledger) SaveEvents(ctx context.Context, task berth.TaskRef, events berth.Asset) error {
+	return l.inTx(ctx, "save events", func(tx *sql.Tx) error {
+		t, _, err := l.lockTask(ctx, tx, task)
+		if err != nil || !t.Status.Final() || t.ResultAssetID != "" || !t.ContentErasedAt.IsZero() {
+			return err
+		}
+		events.UserID = t.UserID
+		asset, err := putAsset(ctx, tx, events)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, setEvents, t.UserID, t.ID, asset.ID)
+		return err
+	})
+}
