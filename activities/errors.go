@@ -38,7 +38,7 @@ func translate(ctx context.Context, err error) error {
 	var known *berth.Error
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errEnded), errors.Is(err, errEnded), errors.Is(err, stream.ErrEnded):
-		return final(berth.CodeCancelled, "the task has ended", err)
+		return final(berth.CodeCancelled, "already ended", err)
 	case errors.Is(cause, errStopping):
 		return again(berth.CodeUnavailable, "the worker stopped, and no other one has begun the call yet", time.Millisecond, err)
 	case errors.Is(cause, lease.ErrHeldTooLong), errors.Is(err, lease.ErrHeldTooLong):
@@ -46,9 +46,9 @@ func translate(ctx context.Context, err error) error {
 	case errors.Is(cause, lease.ErrLost), errors.Is(err, lease.ErrLost):
 		return unavailable("the model's slot was lost", err)
 	case errors.Is(err, ledger.ErrNoTask): // an older database was restored: the reconciliation writes the row again
-		return unavailable("the database has lost the task", err)
+		return unavailable("the database was restored to an earlier state", err)
 	case errors.Is(err, stream.ErrFenced):
-		return final(berth.CodeConflict, "a later attempt of this step is running", err)
+		return final(berth.CodeConflict, "a later attempt is running", err)
 	case errors.As(err, &call):
 		if call.Retryable {
 			return again(call.Code, call.Message, call.RetryAfter, err)
@@ -62,7 +62,7 @@ func translate(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:
-		return again(berth.CodeInternal, "the step failed unexpectedly", 0, err)
+		return again(berth.CodeInternal, "the attempt failed unexpectedly", 0, err)
 	}
 }
 

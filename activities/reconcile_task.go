@@ -192,7 +192,7 @@ func (r *Reconciler) taskWithoutRun(ctx context.Context, id string) (version int
 
 func (r *Reconciler) failLostTask(ctx context.Context, f berth.ReconcileFinding) error {
 	return r.endTask(ctx, f.Subject, ledger.End{
-		Code: berth.CodeLost, Message: "the run of the task was ended or lost outside of berth; submit the task again",
+		Code: berth.CodeLost, Message: "the run was ended or lost outside of berth; retry",
 		Unchanged: time.UnixMilli(f.Version),
 	})
 }
@@ -211,11 +211,11 @@ func (r *Reconciler) endOverdueTask(ctx context.Context, f berth.ReconcileFindin
 		return err
 	}
 	if err := r.endTask(ctx, f.Subject, ledger.End{
-		Code: berth.CodeDeadlineExceeded, Message: "the task did not finish before its deadline",
+		Code: berth.CodeDeadlineExceeded, Message: "there was no complete answer before the deadline",
 	}); err != nil || !ok {
 		return err
 	}
-	return r.Starter.TerminateRun(ctx, run, "the task was ended after its deadline")
+	return r.Starter.TerminateRun(ctx, run, "ended after its deadline")
 }
 
 // endTask fails a task as its workflow would have done.

@@ -188,7 +188,7 @@ func (s *step) run(ctx context.Context) (out workflows.StepOutput, err error) {
 	case err != nil:
 		return out, err
 	default: // the worker of the last call was lost
-		return out, berth.Errorf(berth.CodeInterrupted, "the answers of the model were interrupted, and berth tried %s: submit again", times(s.bought))
+		return out, berth.Errorf(berth.CodeInterrupted, "the answers of the model were interrupted, and berth tried %s: retry", times(s.bought))
 	}
 	call, err := s.prepare(ctx)
 	if err != nil {

@@ -68,7 +68,7 @@ func TestRunStep_AnswersBought_BoundedWhateverTheCause(t *testing.T) { // B2, FM
 		"limited, then answered":        {[]http.HandlerFunc{busy, inStream, busy, inStream, whole}, 5, 1, "", ""},
 		"limited and cut":               {[]http.HandlerFunc{busy, cut, inStream, cut, busy, cut, whole}, 6, 3, berth.CodeProviderUnavailable, "; berth tried three times"},
 		"asks for tomorrow":             {[]http.HandlerFunc{asks(tomorrow)}, 1, 0, berth.CodeProviderUnavailable, "deepseek asks this server to wait until 20"},
-		"asks for two hours":            {[]http.HandlerFunc{asks("7200")}, 1, 0, berth.CodeProviderUnavailable, "which is later than the task's deadline: submit again later"},
+		"asks for two hours":            {[]http.HandlerFunc{asks("7200")}, 1, 0, berth.CodeProviderUnavailable, "which is later than the deadline: retry later"},
 		"asks for a long time":          {[]http.HandlerFunc{asks("1e300")}, 1, 0, berth.CodeProviderUnavailable, "which is later than"},
 		"only thoughts until the limit": {[]http.HandlerFunc{func(w http.ResponseWriter, _ *http.Request) { chunk(w, "<think>hm", "length") }}, 1, 1, berth.CodeInvalidOutput, "raise maxOutputTokens"},
 		"too long":                      {[]http.HandlerFunc{reply(400, `{"error":{"code":"context_length_exceeded"}}`)}, 1, 0, berth.CodeProviderRejected, "shorten"},

@@ -356,13 +356,13 @@ func TestRunStep_AllPausedAfterFault_ReadersKnowThatItWaits(t *testing.T) { // G
 // A task that reaches its deadline while no worker serves its model reports that.
 func TestFinishTask_DeadlineWhileNoWorkerServesModel_ReasonNamesIt(t *testing.T) {
 	t.Parallel()
-	const late = "the task did not finish before its deadline"
+	const late = "there was no complete answer before the deadline"
 	for name, c := range map[string]struct {
 		polled string
 		code   berth.Code
 		says   string
 	}{
-		"no worker":     {"model.other", berth.CodeDeadlineExceeded, late + ": no worker serves the model " + stepModel + " of step "},
+		"no worker":     {"model.other", berth.CodeDeadlineExceeded, late + ": no worker serves the model " + stepModel},
 		"a worker":      {berth.ModelTaskQueue(stepModel), berth.CodeDeadlineExceeded, late},
 		"another cause": {"model.other", berth.CodeProviderRejected, late},
 	} {

@@ -74,7 +74,7 @@ func (a *Tasks) AcceptTask(ctx context.Context, in workflows.TaskInput) (workflo
 		return workflows.AcceptReply{}, translate(ctx, err)
 	}
 	if row.RequestHash != in.RequestHash {
-		return workflows.AcceptReply{}, final(berth.CodeIdempotencyMismatch, "task id is already used for a different request", nil)
+		return workflows.AcceptReply{}, final(berth.CodeIdempotencyMismatch, "the id is already used for a different request", nil)
 	}
 	reply := workflows.AcceptReply{Status: row.Status, Created: created, DeadlineAt: row.DeadlineAt, Tier: row.Tier}
 	if row.Status.Final() {
@@ -172,7 +172,7 @@ func (a *Tasks) unserved(ctx context.Context, task berth.TaskRef) string {
 	if err != nil || len(unpolled) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the task did not finish before its deadline: no worker serves the model %s of step %s", step.Model, step.Name)
+	return fmt.Sprintf("there was no complete answer before the deadline: no worker serves the model %s", step.Model)
 }
 
 // PublishEnd removes the task's admissions to the queues and appends the stream's terminal event, made from the row. A stream that Redis has lost needs none: its readers

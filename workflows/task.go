@@ -168,7 +168,7 @@ func (t *task) setup(ctx workflow.Context) error {
 	return workflow.SetUpdateHandlerWithOptions(ctx, UpdateSubmit, t.submit, workflow.UpdateHandlerOptions{
 		Validator: func(_ workflow.Context, req SubmitRequest) error {
 			if req.RequestHash != t.in.RequestHash {
-				return refuse(berth.CodeIdempotencyMismatch, "task id is already used for a different request")
+				return refuse(berth.CodeIdempotencyMismatch, "the id is already used for a different request")
 			}
 			return nil
 		},
@@ -219,7 +219,7 @@ func (t *task) acceptTime(ctx workflow.Context) (left time.Duration, limited boo
 // expire refuses a task that no worker accepted in time. The refusal is the last action of the run, so that a caller that
 // receives it in place of an earlier caller can start the next run.
 func (t *task) expire(ctx workflow.Context) error {
-	t.submission.refusal = refuse(berth.CodeUnavailable, "the task was not accepted in time; retry")
+	t.submission.refusal = refuse(berth.CodeUnavailable, "the request was not accepted in time; retry")
 	return t.withdraw(ctx)
 }
 
@@ -323,7 +323,7 @@ func (t *task) step(ctx workflow.Context, in StepInput) (out StepOutput, err err
 }
 
 // untilDeadline follows the message of a fault that the deadline of the task ended.
-const untilDeadline = "; this lasted until the deadline of the task"
+const untilDeadline = "; this lasted until the deadline"
 
 // end translates the error of the chain, if any, into the task's outcome.
 func (t *task) end(ctx workflow.Context, err error) EndInput {
@@ -338,7 +338,7 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_HEARTBEAT:
 		end.Code, end.Message = berth.CodeUnavailable, "workers of this model stopped repeatedly"
 	case errors.As(err, &timeout):
-		end.Code, end.Message = berth.CodeDeadlineExceeded, "the task did not finish before its deadline"
+		end.Code, end.Message = berth.CodeDeadlineExceeded, "there was no complete answer before the deadline"
 		if errors.As(timeout, &app) && app.Type() == string(berth.CodeProviderUnavailable) { // as between two calls
 			end.Code, end.Message = berth.CodeProviderUnavailable, app.Message()+untilDeadline
 		} else if app != nil {
@@ -355,7 +355,7 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 			end.Message += untilDeadline
 		}
 	default:
-		end.Code, end.Message = berth.CodeInternal, "the task failed unexpectedly"
+		end.Code, end.Message = berth.CodeInternal, "the run failed unexpectedly"
 	}
 	return end
 }

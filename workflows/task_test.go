@@ -220,7 +220,7 @@ func TestTask_OtherFaults_RetriedUntilDeadline(t *testing.T) { // B2, T20, T21
 		require.Error(t, err)
 		require.Len(t, s.ends, 1)
 		require.Equal(t, berth.CodeProviderUnavailable, s.ends[0].Code)
-		require.Equal(t, "the provider failed; this lasted until the deadline of the task", s.ends[0].Message)
+		require.Equal(t, "the provider failed; this lasted until the deadline", s.ends[0].Message)
 		require.Greater(t, s.env.Now().Sub(began), 45*time.Second)
 	})
 	for name, c := range map[string]struct {
@@ -228,12 +228,12 @@ func TestTask_OtherFaults_RetriedUntilDeadline(t *testing.T) { // B2, T20, T21
 		code    berth.Code
 		message string
 	}{
-		"in the middle of a call": {away, berth.CodeProviderUnavailable, "the provider failed; this lasted until the deadline of the task"},
+		"in the middle of a call": {away, berth.CodeProviderUnavailable, "the provider failed; this lasted until the deadline"},
 		"in the middle of a call after another fault": {
 			temporal.NewApplicationError("the slot was lost", string(berth.CodeUnavailable)), berth.CodeDeadlineExceeded,
-			"the task did not finish before its deadline; the last fault: the slot was lost",
+			"there was no complete answer before the deadline; the last fault: the slot was lost",
 		},
-		"in the middle of the first call": {nil, berth.CodeDeadlineExceeded, "the task did not finish before its deadline"},
+		"in the middle of the first call": {nil, berth.CodeDeadlineExceeded, "there was no complete answer before the deadline"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -357,7 +357,7 @@ func TestTaskSubmit_TaskAccepted_ReturnsFirstSubmission(t *testing.T) { // T7, T
 	require.NoError(t, first.err)
 	require.Equal(t, workflows.SubmitReply{SubmissionID: "r1", Status: berth.TaskPending}, first.reply)
 	require.Equal(t, "r1", second.reply.SubmissionID, "a repeated submission gets the first submission's id")
-	require.ErrorContains(t, other.rejected, "task id is already used for a different request")
+	require.ErrorContains(t, other.rejected, "the id is already used for a different request")
 }
 
 // A repeated attempt to accept the task finds its row: the submission is a replay only if the task had ended before.

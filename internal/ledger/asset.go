@@ -213,7 +213,7 @@ func claim(ctx context.Context, tx *sql.Tx, userID string, s assetState, variabl
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n == 0 { // deleted since it was read
-			return errors.Join(err, berth.Errorf(berth.CodeUnavailable, "an asset was deleted while its task was accepted"))
+			return errors.Join(err, berth.Errorf(berth.CodeUnavailable, "an asset was deleted while it was needed; retry"))
 		}
 	}
 	searched := slices.ContainsFunc(evidence, func(name string) bool { return variables[name] == s.id })

@@ -22,9 +22,9 @@ var (
 )
 
 func stale() error {
-	return berth.Errorf(berth.CodeConflict, "a newer attempt owns the task").With(ErrStale)
+	return berth.Errorf(berth.CodeConflict, "a newer attempt is running").With(ErrStale)
 }
-func final() error { return berth.Errorf(berth.CodeConflict, "the task has ended").With(ErrFinal) }
+func final() error { return berth.Errorf(berth.CodeConflict, "already ended").With(ErrFinal) }
 
 // translate adds a berth.Code to the errors of the database drivers.
 func translate(what string, err error) error {

@@ -61,7 +61,7 @@ func (e *CallError) Before(deadline time.Time) *CallError {
 		return e
 	}
 	late := *e
-	late.Retryable, late.Message = false, fmt.Sprintf("%s asks this server to wait until %s, which is later than the task's deadline: submit again later",
+	late.Retryable, late.Message = false, fmt.Sprintf("%s asks this server to wait until %s, which is later than the deadline: retry later",
 		e.Provider, e.Until.UTC().Format("2006-01-02 15:04:05 UTC"))
 	return &late
 }

@@ -187,7 +187,7 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseLimit, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Pause,
-		says: "{} has received too many requests of this server: submit again later",
+		says: "{} has received too many requests of this server: retry later",
 		names: []string{
 			"ratelimitexceeded", "ratelimiterror", "ratelimit", "ratelimitreached", "ratelimitreachederror", "toomanyrequests", "throttling",
 			"throttlingratequota", "throttlingallocationquota", "throttlingexception", "limitrequests", "limitburstrate", "resourceexhausted",
@@ -198,7 +198,7 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseOverload, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
-		says: "{} is overloaded: submit again later",
+		says: "{} is overloaded: retry later",
 		names: []string{
 			"overloadederror", "overloaded", "engineoverloaded", "engineoverloadederror", "serverisoverloaded", "serveroverloaded", "serverbusy",
 			"capacityexceeded", "insufficientsystemresource", "modeloverloaded", "1305", "1312",
@@ -212,7 +212,7 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseTimeout, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
-		says:     "{} did not answer in time: submit again later",
+		says:     "{} did not answer in time: retry later",
 		names:    []string{"timeout", "timeouterror", "requesttimeout", "gatewaytimeout", "gatewaytimeouterror", "deadlineexceeded", "baseresp1001"},
 		phrases:  []string{"timed out", "gateway timeout", "request timeout", "upstream timeout"},
 		statuses: []int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusGatewayTimeout, 522, 524}, // 522 and 524 of Cloudflare
@@ -230,7 +230,7 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseServer, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
-		says:  "{} failed{reason}: submit again later",
+		says:  "{} failed{reason}: retry later",
 		kinds: []string{"servererror", "internalservererror", "internalerror", "apierror", "internal", "upstreamerror", "badgateway", "1234", "baseresp1000"},
 	},
 	{
@@ -252,11 +252,11 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseConnection, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
-		says: "{} is unreachable or closed the connection{reason}: submit again later",
+		says: "{} is unreachable or closed the connection{reason}: retry later",
 	},
 	{
 		cause: CauseUnreadable, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
-		says: "{} sent an answer that is not valid JSON: submit again, or the operator has to check baseURL",
+		says: "{} sent an answer that is not valid JSON: retry, or the operator has to check baseURL",
 	},
 	{
 		cause: CauseMalformed, code: berth.CodeInvalidOutput, scope: ScopeUpstream, decision: Fail,
@@ -264,19 +264,19 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseTool, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Another,
-		says: "the model called a tool instead of answering, and this task has none: submit again",
+		says: "the model called a tool that it was not given, instead of answering: retry",
 	},
 	{
 		cause: CauseFinish, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Another,
-		says: "{} ended the answer for a reason that berth does not know{reason}: submit again",
+		says: "{} ended the answer for a reason that berth does not know{reason}: retry",
 	},
 	{
 		cause: CauseEmpty, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Another,
-		says: "{} returned no answer{reason}: submit again",
+		says: "{} returned no answer{reason}: retry",
 	},
 	{
 		cause: CauseEndless, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Fail,
-		says: "the answer of {} was ended{reason}: submit again with shorter texts",
+		says: "the answer of {} was ended{reason}: retry with shorter texts",
 	},
 	{
 		cause: CauseTokens, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Fail,
@@ -284,11 +284,11 @@ var causeRules = []causeRule{
 	},
 	{
 		cause: CauseFormat, code: berth.CodeInvalidOutput, scope: ScopeRequest, decision: Another,
-		says: "the answer of {} does not have the format that this task needs{reason}: submit again, or the operator has to use another model",
+		says: "the answer of {} does not have the required format{reason}: retry, or the operator has to use another model",
 	},
 	{
 		cause: CauseUnknown, code: berth.CodeProviderUnavailable, scope: ScopeUpstream, decision: Retry,
-		says: "{} ended the answer with an error{reason}: submit again later",
+		says: "{} ended the answer with an error{reason}: retry later",
 	},
 }
 

@@ -236,7 +236,7 @@ func TestStream_NothingToRead_ReasonNamed(t *testing.T) { // FM3, FM4
 		{"application/json", `{"message":"hello"}`, CauseAddress, "application/json without an answer"},
 		{"text/event-stream", "", CauseConnection, "(status 200 with an empty response)"},
 		{"text/event-stream", "event: delta\ndata: {\"text\":\"x\"}\n\nevent: ping\ndata: {}\n\ndata: [DONE]\n\n", CauseEmpty, `(events with the name "delta" are not read)`},
-		{"text/event-stream", "event: ping\ndata: {\"text\":\"x\"}\n\ndata: [DONE]\n\n", CauseEmpty, "no answer: submit"},
+		{"text/event-stream", "event: ping\ndata: {\"text\":\"x\"}\n\ndata: [DONE]\n\n", CauseEmpty, "no answer: retry"},
 	} {
 		got, _, err := callWire(t, always([]byte("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: "+row.media+"\r\n\r\n"+row.body)))
 		require.Equal(t, row.want, got.cause, row.body)
@@ -291,15 +291,15 @@ func TestCause_ReasonOfProvider_BoundedAndWithoutSecrets(t *testing.T) { // FM4,
 	t.Parallel()
 	ep := endpoint{servedBy: "acme", key: secret}
 	for reason, want := range map[string]string{
-		"the flux is too low":                      "acme ended the answer with an error (the flux is too low): submit again later",
-		"two\n lines\x1b[31m\u202e":                "acme ended the answer with an error (two lines[31m): submit again later",
-		"key " + secret:                            "acme ended the answer with an error (key […]): submit again later",
-		"Bearer abc":                               "acme ended the answer with an error ([…]): submit again later",
-		"at https://me:pass@host/v1":               "acme ended the answer with an error (at https:[…]host/v1): submit again later",
-		"key sk-abc123 of x":                       "acme ended the answer with an error (key […] of x): submit again later",
-		"org 0123456789abcdef0123456789abcdef why": "acme ended the answer with an error (org […] why): submit again later",
-		"code long_name_of_some_error_there":       "acme ended the answer with an error (code long_name_of_some_error_there): submit again later",
-		"":                                         "acme ended the answer with an error: submit again later",
+		"the flux is too low":                      "acme ended the answer with an error (the flux is too low): retry later",
+		"two\n lines\x1b[31m\u202e":                "acme ended the answer with an error (two lines[31m): retry later",
+		"key " + secret:                            "acme ended the answer with an error (key […]): retry later",
+		"Bearer abc":                               "acme ended the answer with an error ([…]): retry later",
+		"at https://me:pass@host/v1":               "acme ended the answer with an error (at https:[…]host/v1): retry later",
+		"key sk-abc123 of x":                       "acme ended the answer with an error (key […] of x): retry later",
+		"org 0123456789abcdef0123456789abcdef why": "acme ended the answer with an error (org […] why): retry later",
+		"code long_name_of_some_error_there":       "acme ended the answer with an error (code long_name_of_some_error_there): retry later",
+		"":                                         "acme ended the answer with an error: retry later",
 	} {
 		e := ep.answerError(reportedError{message: reason}, []byte(reason))
 		require.Equal(t, want, e.Message)
@@ -320,7 +320,7 @@ func TestCause_KeyInAnyEncoding_NotShown(t *testing.T) { // FI1
 		`Ab1\/+\u0026Cd2=\u003cé\u003e`, "Ab1&#x2F;&#43;&#038;Cd2&#61;&lt;é&gt;",
 	} {
 		e := ep.answerError(reportedError{message: "key " + sent + " of x"}, []byte(sent))
-		require.Equal(t, "acme ended the answer with an error (key […] of x): submit again later", e.Message, sent)
+		require.Equal(t, "acme ended the answer with an error (key […] of x): retry later", e.Message, sent)
 		require.NotContains(t, e.Err.Error(), "Cd2", sent)
 		require.NotContains(t, ep.scrub(errors.New("malformed response "+sent)).Error(), "Cd2")
 	}

@@ -133,7 +133,7 @@ func (ep endpoint) encodeRaw(call Call) ([]byte, error) {
 		case f.Use == FieldFurther && !listed:
 			return nil, &CallError{
 				Code: berth.CodeUnavailable, Scope: ScopeUpstream, Retryable: true, Provider: ep.servedBy,
-				Message: "the upstream that is free now does not accept the field " + f.Name + ": submit again later",
+				Message: "the upstream that is free now does not accept the field " + f.Name + ": retry later",
 			}
 		default:
 			out = appendField(out, f.Key, f.Value)

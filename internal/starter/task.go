@@ -66,7 +66,7 @@ func (s *Starter) startTask(plan berth.TaskPlan) *start {
 func (s *Starter) acceptedTask(ctx context.Context, task berth.TaskRef, cause error) (berth.Task, error) {
 	row, ok, err := berth.Found(s.Tasks.GetTask(ctx, task))
 	if err == nil && !ok {
-		err = berth.Errorf(berth.CodeConflict, "the task id is taken").With(cause)
+		err = berth.Errorf(berth.CodeConflict, "the id is taken").With(cause)
 	}
 	return row, err
 }

@@ -118,7 +118,7 @@ func unavailable(err error) error {
 	if errors.As(err, &missing) || errors.As(err, &denied) { // a retry cannot help
 		return berth.Errorf(berth.CodeUnavailable, "Temporal refuses the requests of this server: an operator has to correct it (berth doctor)").With(err)
 	}
-	return berth.Errorf(berth.CodeUnavailable, "Temporal did not confirm the request; retry with the same id").With(err)
+	return berth.Errorf(berth.CodeUnavailable, "Temporal did not confirm the request; retry the same request").With(err)
 }
 
 // outcome translates an error of Temporal: errNotRunning, what the workflow refused with, or CodeUnavailable.

@@ -37,7 +37,7 @@ func TestOutcome_TemporalError_BecomesCodeWithCause(t *testing.T) {
 		},
 		"Temporal unreachable": {
 			errors.New("connection refused"), "unavailable",
-			"unavailable: Temporal did not confirm the request; retry with the same id: connection refused",
+			"unavailable: Temporal did not confirm the request; retry the same request: connection refused",
 		},
 		"namespace missing": { // FI8
 			serviceerror.NewNamespaceNotFound("x"), "unavailable",

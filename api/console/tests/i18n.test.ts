@@ -96,7 +96,7 @@ test('a failed task is explained in both languages, with what its user or operat
     ['provider_rejected', 'the texts are too long for the model: shorten them', 'too long for the model. Shorten', '请缩短'],
     ['provider_rejected', 'the content filter of acme refused the texts or the answer: change the texts', 'Change the texts', '内容审核'],
     ['provider_rejected', 'the account of this server at acme has no credit: the operator has to add some', 'no credit', '充值'],
-    ['provider_unavailable', 'acme is overloaded: submit again later; this lasted until the deadline of the task', 'overloaded', '负载过高'],
+    ['provider_unavailable', 'acme is overloaded: retry later; this lasted until the deadline', 'overloaded', '负载过高'],
     ['provider_rejected', 'acme rejected the request (status 400: no): the operator has to check it', '(acme rejected the request (status 400: no)', '(acme rejected'],
     ['provider_key', 'acme rejected the API key', "rejected this server's API key", '密钥'],
     ['new_code', 'some reason', 'some reason', 'some reason'],

@@ -72,7 +72,7 @@ const failures: [RegExp, Word][] = [
   [/does not serve the region/, 'p_region'],
   [/something in front of .* refused the call/, 'p_blocked'],
   [/reached the token limit of the model/, 'p_tokens'],
-  [/does not have the format that this task needs/, 'p_format'],
+  [/does not have the required format/, 'p_format'],
 ];
 
 /** The codes of failures that have many causes: behind the page's text, the API's message states which. */
