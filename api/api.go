@@ -447,15 +447,13 @@ const consolePermissions = "camera=(self), microphone=(self), display-capture=()
 func (s *server) elsewhere(c echo.Context, page *console.Page) error {
 	req := c.Request()
 	if allowed := s.allowed(c); len(allowed) > 0 {
-		c.Response().Header().Set(echo.HeaderAllow, strings.Join(allowed, ", "))
-		return echo.ErrMethodNotAllowed
+		return wrongMethod(c, allowed)
 	}
 	reading := req.Method == http.MethodGet || req.Method == http.MethodHead
 	found := page.Has(req.URL.Path)
 	switch ofAPI := req.URL.Path == "/v1" || strings.HasPrefix(req.URL.Path, "/v1/"); {
 	case found && !reading:
-		c.Response().Header().Set(echo.HeaderAllow, "GET, HEAD")
-		return echo.ErrMethodNotAllowed
+		return wrongMethod(c, []string{http.MethodGet, http.MethodHead})
 	case ofOpenAI(req.URL.Path):
 		return berth.Errorf(berth.CodeNotFound, "%s %s is not a route of berth; %s has chat/completions, embeddings and models", req.Method, req.URL.Path, openAIPath)
 	case !found && meantForOpenAI(req.URL.Path):
@@ -471,6 +469,13 @@ func (s *server) elsewhere(c echo.Context, page *console.Page) error {
 	h.Del(echo.HeaderCacheControl) // the page sets its own: some of its files never change
 	page.ServeHTTP(c.Response(), req)
 	return nil
+}
+
+// wrongMethod returns the error of a request with a method that the path does not have.
+func wrongMethod(c echo.Context, allowed []string) error {
+	list := strings.Join(allowed, ", ")
+	c.Response().Header().Set(echo.HeaderAllow, list)
+	return echo.NewHTTPError(http.StatusMethodNotAllowed, fmt.Sprintf("%s does not accept %s, only %s", c.Request().URL.Path, c.Request().Method, list))
 }
 
 // allowed returns the methods of a path. With a route for unknown paths, the router does not report them.

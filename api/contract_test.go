@@ -266,6 +266,7 @@ func TestServer_UnknownPathOrMethod_ReturnsProblem(t *testing.T) { // FP6
 		require.NotEmpty(t, a.problem.Code)
 		if tc.status == http.StatusMethodNotAllowed {
 			require.NotEmpty(t, a.header.Get("Allow"))
+			require.Contains(t, a.problem.Detail, "does not accept "+tc.method+", only "+a.header.Get("Allow"))
 		}
 	}
 }

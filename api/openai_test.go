@@ -167,7 +167,7 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 		method, path, secret, body string
 		whole                      string // path, in place of one below /openai/v1
 		status                     int
-		code, param, says          string
+		code, param, says, allow   string
 	}{
 		"no key":             {path: "/chat/completions", body: hello, status: 401, code: "invalid_api_key"},
 		"unknown key":        {path: "/chat/completions", secret: apikey.NewSecret(), body: hello, status: 401, code: "invalid_api_key"},
@@ -192,7 +192,9 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 		"store":              {path: "/chat/completions", secret: m.secret, body: with(`"store":true`), status: 400, code: "unsupported_value", param: "store"},
 		"unknown path":       {path: "/audio/speech", secret: m.secret, body: `{}`, status: 404, code: "not_found"},
 		"unknown path, get":  {method: http.MethodGet, path: "/files", secret: m.secret, status: 404, code: "not_found"},
-		"wrong method":       {method: http.MethodGet, path: "/chat/completions", secret: m.secret, status: 405},
+		"wrong method":       {method: http.MethodGet, path: "/chat/completions", secret: m.secret, status: 405, allow: "POST", says: "does not accept GET, only POST"},
+		"method of a list":   {path: "/models", secret: m.secret, status: 405, allow: "GET", says: "/openai/v1/models does not accept POST, only GET"},
+		"method of a model":  {method: http.MethodDelete, path: "/models/large", secret: m.secret, status: 405, allow: "GET", says: "only GET"},
 		"model not found":    {method: http.MethodGet, path: "/models/huge", secret: m.secret, status: 404, code: "model_not_found", param: "model"},
 		"embeddings, no key": {path: "/embeddings", body: `{"model":"large","input":"x"}`, status: 401, code: "invalid_api_key"},
 		"no input":           {path: "/embeddings", secret: m.secret, body: `{"model":"large"}`, status: 400, code: "missing_required_parameter", param: "input"},
@@ -216,6 +218,7 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 		if c.param != "" {
 			require.Equal(t, c.param, envelope.Error["param"], name)
 		}
+		require.Equal(t, c.allow, res.header.Get("Allow"), name)
 		require.NotEmpty(t, res.header.Get("X-Request-Id"), name)
 		require.Equal(t, "false", res.header.Get("X-Should-Retry"), name)
 	}

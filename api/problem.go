@@ -119,7 +119,11 @@ func describe(err error) *Problem {
 		}
 		return &Problem{Status: info.Status, Detail: e.Message, Code: e.Code, Field: e.Field}
 	case errors.As(err, &he):
-		return statusProblem(he.Code, strings.ToLower(http.StatusText(he.Code)))
+		text := strings.ToLower(http.StatusText(he.Code))
+		if own, ok := he.Message.(string); ok && he.Code == http.StatusMethodNotAllowed {
+			text = own
+		}
+		return statusProblem(he.Code, text)
 	case unreachable(err):
 		return &Problem{
 			Status: http.StatusServiceUnavailable, Code: berth.CodeUnavailable, Detail: "a dependency is unavailable; retry later",
