@@ -311,6 +311,38 @@ func TestOpenAI_FailurePausesAllUpstreams_ItIsTheAnswer(t *testing.T) { // O1, G
 	}
 }
 
+// A call that failed and then waits in vain for another upstream gets its failure, also in its first round.
+func TestOpenAI_OtherUpstreamIsBusyAfterFailure_FailureIsTheAnswer(t *testing.T) { // O1, G13
+	t.Parallel()
+	m := newModels(t, []int{1, 1}, func(d *api.Deps) { d.Config.CallWait = time.Second })
+	var calls atomic.Int64
+	for _, p := range m.providers {
+		p.Answer(func(w http.ResponseWriter, r *http.Request) {
+			if calls.Add(1) == 1 { // it keeps its slot
+				<-r.Context().Done()
+				return
+			}
+			testprovider.Status(500, "server_error")(w, r)
+		})
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	var kept sync.WaitGroup
+	kept.Go(func() {
+		client := m.client(m.secret)
+		_, err := client.Chat.Completions.New(ctx, ask("Hello"))
+		assert.Error(t, err)
+	})
+	require.Eventually(t, func() bool { return calls.Load() == 1 }, 10*time.Second, 10*time.Millisecond)
+	for i, body := range []string{hello, streamed(hello)} {
+		require.NoError(t, m.redis.Client().Del(t.Context(), m.scripts.Keys().ModelLimits("large")).Err(), "the pause after the last failure")
+		_, text := m.post("/chat/completions", m.secret, body)
+		require.Contains(t, text, "provider_failed")
+		require.EqualValues(t, i+2, calls.Load(), "one call in its first round")
+	}
+	leave()
+	kept.Wait()
+}
+
 // A mistake that the provider finds in the request is its own, with message, param and code.
 func TestOpenAI_ProviderRefusesRequest_ItsOwnError(t *testing.T) { // O1
 	t.Parallel()

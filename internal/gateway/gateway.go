@@ -174,7 +174,7 @@ type making struct {
 	row      ledger.DirectCall
 	tried    failover.Call
 	attempts []ledger.ModelCall
-	failed   *llm.CallError // of the last round
+	failed   *llm.CallError // the fault that decides what follows, so far
 	// charged is what the client pays, and begun is set once something of the answer was passed on.
 	charged berth.Credits
 	begun   bool
@@ -210,7 +210,6 @@ func (g *Gateway) Make(ctx context.Context, c Call, client Client) (err error) {
 			m.allPaused(ctx, failed) {
 			return failed
 		}
-		m.failed = failed
 		if !backoff.Wait(ctx) {
 			return context.Cause(ctx)
 		}
@@ -406,11 +405,12 @@ func (m *making) round(ctx context.Context) (failed *llm.CallError, err error) {
 			return nil, err
 		}
 		m.tried.Failed(m.Catalog(m.LLM.Model), slot.Upstream(), failed)
+		m.failed = m.tried.Decisive()
 		switch {
 		case failed.Scope == llm.ScopeRequest:
 			return nil, failed
 		case !m.tried.Untried(m.Catalog(m.LLM.Model)), m.allPaused(ctx, failed):
-			return m.tried.Decisive(), nil
+			return m.failed, nil
 		}
 	}
 }
