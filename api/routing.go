@@ -139,7 +139,7 @@ func (s *server) applyRouting(ctx context.Context, name, text string, dryRun boo
 	return out, nil
 }
 
-// routingWarnings returns what the templates of new tasks would lack, and which models are removed.
+// routingWarnings returns what the templates of new tasks would lack, which models are removed, and which have credits and no bound.
 func (s *server) routingWarnings(next *llm.Catalog) []string {
 	warnings := []string{}
 	for _, name := range s.catalog().ModelNames() {
@@ -149,7 +149,7 @@ func (s *server) routingWarnings(next *llm.Catalog) []string {
 	}
 	list := s.Templates.List()
 	warnings = append(warnings, next.LacksOfAll(list, s.catalog())...)
-	return append(warnings, next.UnusedRoutes(list)...)
+	return append(warnings, slices.Concat(next.UnusedRoutes(list), next.AssumedBounds())...)
 }
 
 // unusedSettings returns a warning for each upstream for which operators have set something and which a routing does not have.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +46,9 @@ func TestRouting_PublishedAndActivated_UsedByTheNextRequest(t *testing.T) {
 	require.Equal(t, first, current()["content"])
 	require.Equal(t, false, put("# the same\n" + first).json(t)["published"])
 
+	metered := strings.Replace(fmt.Sprintf(twoModels, 9, "third"), "third: {provider: p}", "third: {provider: p, credits: {input: 1}}", 1)
+	a = h.call(http.MethodPut, "/v1/routing", h.operator(), doc{"content": metered, "dryRun": true}).json(t)
+	require.Contains(t, fmt.Sprint(a["warnings"]), "models with credits and without maxOutputTokens: third")
 	require.Equal(t, true, put(fmt.Sprintf(twoModels, 9, "third")).json(t)["published"])
 	a = h.call(http.MethodPost, "/v1/routing/activate", h.operator(), doc{"revision": 2}).json(t)
 	require.Equal(t, []any{4.0, true}, []any{a["revision"], a["published"]})

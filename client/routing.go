@@ -30,7 +30,7 @@ type RoutingContent struct {
 type AppliedRouting struct {
 	Revision  int64    `json:"revision" doc:"The revision of the content; of a dry run the one that it has, 0 for none"`
 	Published bool     `json:"published" doc:"The revision is new; false for a content that means the same as the newest revision"`
-	Warnings  []string `json:"warnings" doc:"What the active templates lack, and the models that are removed"`
+	Warnings  []string `json:"warnings" doc:"What the active templates lack, the models that are removed, and those with credits and no maxOutputTokens"`
 }
 
 // Routing returns the routing file that all processes use.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,7 +82,7 @@ func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template)
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, text := range append(models.LacksOfAll(list, nil), models.UnusedRoutes(list)...) {
+	for _, text := range slices.Concat(models.LacksOfAll(list, nil), models.UnusedRoutes(list), models.AssumedBounds()) {
 		fmt.Fprintln(out, "warning:", text)
 	}
 	return nil

@@ -20,7 +20,7 @@ import (
 
 func TestRoutingPrint_FileOfTheCommand_IsNamed(t *testing.T) {
 	t.Parallel()
-	file := write(t, t.TempDir(), "models.yaml", "providers: {p: {baseURL: 'http://127.0.0.1:1/v1'}}\nmodels: {only: {provider: p}}\n"+
+	file := write(t, t.TempDir(), "models.yaml", "providers: {p: {baseURL: 'http://127.0.0.1:1/v1'}}\nmodels: {only: {provider: p, credits: {input: 1}}}\n"+
 		"routes: {default: {paid: only, free: only}, vision: {paid: only, free: only}}\n")
 	for path, want := range map[string]string{"": "· routing file: built-in;", file: "· routing file: " + file + "\n"} {
 		var c routingPrint
@@ -29,6 +29,7 @@ func TestRoutingPrint_FileOfTheCommand_IsNamed(t *testing.T) {
 		require.NoError(t, c.run(t.Context(), &out, &info))
 		require.True(t, strings.HasPrefix(info.String(), want), info.String())
 		require.True(t, strings.HasPrefix(out.String(), "TEMPLATE "), out.String())
+		require.Equal(t, path != "", strings.Contains(out.String(), "warning: models with credits and without maxOutputTokens: only: "), out.String())
 	}
 }
 

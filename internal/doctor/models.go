@@ -27,6 +27,9 @@ func (d *doctor) models(ctx context.Context) {
 			partly = append(partly, fmt.Sprintf("%s (%s)", m.Name, strings.Join(unkeyed, ", ")))
 		}
 	}
+	for _, text := range catalog.AssumedBounds() {
+		d.add(Warning, subject, "set it to the limit of the provider's model", "%s", text)
+	}
 	if len(partly) > 0 {
 		d.add(Warning, subject, "set the keys of these upstreams, or remove them from the routing file (BERTH_ROUTING_FILE)",
 			"calls of these models use their other upstreams, because keys are missing: %s", strings.Join(partly, "; "))

@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,7 +58,13 @@ func TestModels_RoutingInDatabase_ItIsChecked(t *testing.T) { // G15
 	require.Len(t, found, 1)
 	require.Equal(t, "all 2 models have an address and a key", found[0].Text)
 
+	metered, err := llm.ParseContent("models.yaml", strings.Replace(text, "small: {provider: acme}", "small: {provider: acme, credits: {input: 1}}", 1))
+	require.NoError(t, err)
+	_, err = l.PutRouting(t.Context(), ledger.RoutingRevision{Hash: metered.Hash, Source: ledger.RoutingAPI, CreatedBy: "olga", Content: metered.Text})
+	require.NoError(t, err)
+	has(t, run(t, "models", time.Now, "--database="+dsn), doctor.Warning, "models with credits and without maxOutputTokens: small", "the limit of the provider's model")
+
 	_, err = l.PutRouting(t.Context(), ledger.RoutingRevision{Hash: "newer", Source: ledger.RoutingAPI, CreatedBy: "olga", Content: "models: {x: {new: 1}}"})
 	require.NoError(t, err)
-	has(t, run(t, "routing", time.Now, "--database="+dsn), doctor.Warning, "this release cannot read revision 2", "")
+	has(t, run(t, "routing", time.Now, "--database="+dsn), doctor.Warning, "this release cannot read revision 3", "")
 }

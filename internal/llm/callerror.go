@@ -307,6 +307,23 @@ func (ep endpoint) statusError(resp *http.Response, body []byte, now time.Time) 
 	return e.after(reported.wait, now)
 }
 
+// Refusals of the bound of an answer, and of one that exceeds the context alone.
+var (
+	refusedBound = regexp.MustCompile(`(?i)max_(completion_|output_)?tokens`)
+	largeBound   = regexp.MustCompile(`(?i)max_(completion_|output_)?tokens\W* is too large`)
+)
+
+// ofAssumedBound states whose task it is if the provider refuses the bound of an answer that berth has assumed.
+func (e *CallError) ofAssumedBound(tokens int) {
+	said := e.Said.Message
+	if e.Cause != CauseBadRequest && (e.Cause != CauseContext || !largeBound.MatchString(said)) || !refusedBound.MatchString(said) {
+		return
+	}
+	e.Message = fmt.Sprintf("%s refused the bound of an answer, %d tokens (%s): the operator has to set maxOutputTokens of the model in the routing file",
+		e.Provider, tokens, shorten(said, maxShown))
+	e.Said.Message = e.Message + "; a request with a smaller max_completion_tokens may succeed"
+}
+
 // after adds the pause that the provider asks for.
 func (e *CallError) after(asked time.Duration, now time.Time) *CallError {
 	if e.Retryable && asked > 0 {

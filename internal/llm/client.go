@@ -47,6 +47,7 @@ type Call struct {
 	messages []byte // encoded
 	body     []byte // of the request
 	without  fields // that the body does not have
+	assumed  bool   // MaxTokens is that of a routing file that does not bound answers, and the request has no lower one
 }
 
 // Delta is a piece of a streamed answer. Reasoning shows progress and is not part of the answer.
@@ -180,6 +181,9 @@ func (c *Client) make(ctx context.Context, call Call, s *session) (Result, error
 	var failed *CallError
 	if errors.As(err, &failed) {
 		failed.Model, failed.Upstream = call.Model, ep.upstream
+		if call.assumed {
+			failed.ofAssumedBound(call.MaxTokens)
+		}
 		c.log.WarnContext(ctx, "model call failed", append(slices.Clip(call.Labels), "model", call.Model, "upstream", ep.upstream, "provider", ep.servedBy,
 			"code", failed.Code, "kind", failed.Cause, "status", failed.Status, "retryable", failed.Retryable,
 			"retryAfter", failed.RetryAfter, "cause", failed.Err)...)
@@ -209,6 +213,7 @@ func (c *Client) at(call Call) (Call, endpoint, error) {
 func (call Call) within(u Upstream) Call {
 	if (call.MaxTokens <= 0 || call.MaxTokens > u.MaxOutputTokens) && (call.Raw == nil || !u.Unbounded) {
 		call.MaxTokens = u.MaxOutputTokens
+		call.assumed = !u.config.bounded && (call.Raw == nil || call.Raw.bound(call.MaxTokens) == call.MaxTokens)
 	}
 	if call.Timeouts.FirstByte <= 0 {
 		call.Timeouts.FirstByte = u.Timeouts.FirstByte

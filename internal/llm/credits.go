@@ -1,9 +1,11 @@
 package llm
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"slices"
+	"strings"
 
 	"berth"
 	"berth/internal/template"
@@ -85,6 +87,21 @@ func (c *Catalog) ReserveCall(call Call) berth.Credits {
 		used.OutputTokens = int64(max(call.Raw.Choices, 1)) * int64(call.Raw.bound(int(m.maxOutput(0))))
 	}
 	return min(m.Credits.most().Of(used), berth.MaxCredits)
+}
+
+// AssumedBounds returns a warning that names the models with credits whose answers the routing file does not bound; none if it bounds all.
+func (c *Catalog) AssumedBounds() []string {
+	var names []string
+	for _, m := range c.Models() {
+		if m.Credits != (CreditPrices{}) && slices.ContainsFunc(m.Upstreams, func(u Upstream) bool { return !u.config.bounded }) {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("models with credits and without maxOutputTokens: %s: their calls reserve answers of %d tokens and send that as max_tokens, which a provider with a lower limit refuses: "+
+		"set maxOutputTokens in the routing file (BERTH_ROUTING_FILE)", strings.Join(names, ", "), DefaultMaxOutputTokens)}
 }
 
 // maxOutput returns the maximum number of tokens of an answer, of which a template may allow fewer.

@@ -1,7 +1,10 @@
 package llm
 
 import (
+	"fmt"
+	"log/slog"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -69,6 +72,42 @@ routes: {default: {paid: small, free: small}}
 	long := catalog.Reserve(tmpl, steps, map[string]string{"mail": strings.Repeat("hello ", 10_000), "other": strings.Repeat("not read ", 100_000)})
 	require.Equal(t, small.Credits.Of(berth.Usage{InputTokens: promptTokens + 2, OutputTokens: 500}), short)
 	require.Equal(t, small.Credits.Of(berth.Usage{InputTokens: promptTokens + 18_000, OutputTokens: 500}), long)
+}
+
+// A model with credits and without a bound of its answers gets one that its provider may refuse: a warning names it, and the refusal what the operator sets.
+func TestAssumedBounds_ModelWithCredits_SettingNamed(t *testing.T) { // G16, O5
+	t.Parallel()
+	const says = "max_tokens is too large: 8192. This model supports at most 4096 completion tokens."
+	const task = "the operator has to set maxOutputTokens of the model in the routing file"
+	for name, row := range map[string]struct {
+		model, request, refusal string
+		warned, named           bool
+	}{
+		"metered":                  {"credits: {input: 1}", plainBody, says, true, true},
+		"its context":              {"credits: {input: 1}", plainBody, "'max_tokens' is too large: 8192. This model's maximum context length is 4096 tokens.", true, true},
+		"long texts":               {"credits: {input: 1}", plainBody, "the maximum context length is 4096 tokens; reduce the messages or max_tokens", true, false},
+		"another field":            {"credits: {input: 1}", plainBody, "temperature is too high", true, false},
+		"lower bound of client":    {"credits: {input: 1}", `{"max_tokens":5000,` + plainBody[1:], says, true, false},
+		"higher bound of client":   {"credits: {input: 1}", `{"max_tokens":9000,` + plainBody[1:], says, true, true},
+		"with a bound":             {"credits: {input: 1}, maxOutputTokens: 8192", plainBody, says, false, false},
+		"without credits, sent":    {"cap: 1", `{"max_tokens":8192,` + plainBody[1:], says, false, false},
+		"without credits, nothing": {"cap: 1", plainBody, says, false, false},
+	} {
+		content, err := ParseContent("routing.yaml", "providers: {acme: {baseURL: \"http://acme.test/v1\", keyOptional: true}}\nmodels: {chat: {provider: acme, "+row.model+"}}\n")
+		require.NoError(t, err, name)
+		catalog, err := NewCatalog(content.Config, Settings{})
+		require.NoError(t, err, name)
+		warnings := catalog.AssumedBounds()
+		require.Equal(t, row.warned, len(warnings) == 1 && strings.Contains(warnings[0], "maxOutputTokens: chat: "), "%s: %s", name, warnings)
+		body := fmt.Sprintf(`{"error":{"message":%q,"type":"invalid_request_error","param":"max_tokens"}}`, row.refusal)
+		answer := fmt.Appendf(nil, "HTTP/1.1 400 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n%s", body)
+		c := NewClient(Fixed(catalog), &http.Client{Transport: &wire{next: always(answer)}}, slog.New(slog.DiscardHandler))
+		_, err = c.Forward(t.Context(), Call{Model: "chat", Raw: rawOf(row.request)}, func([]byte) error { return nil })
+		failed := failure(t, err)
+		require.Equal(t, row.named, strings.Contains(failed.Said.Message, task), "%s: %s", name, failed.Said.Message)
+		require.Equal(t, row.named, strings.Contains(failed.Message, task), name)
+		require.Contains(t, failed.Said.Message, row.refusal, name)
+	}
 }
 
 func TestParseConfig_Credits_MistakeNamed(t *testing.T) { // G16
