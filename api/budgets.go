@@ -51,7 +51,8 @@ func (s *server) listBudgets(ctx context.Context, in *budgetsInput) (*budgetsOut
 	if err != nil {
 		return nil, err
 	}
-	return &budgetsOutputBody{Budgets: convert(budgets, s.viewBudget), NextCursor: next}, nil
+	views, err := s.viewBudgets(ctx, budgets)
+	return &budgetsOutputBody{Budgets: views, NextCursor: next}, err
 }
 
 // managesBudget returns CodeNotFound unless the caller manages the key or team of a budget, and CodeForbidden for a change of a team's budget by its
@@ -83,8 +84,11 @@ func (s *server) getBudget(ctx context.Context, in *BudgetPath) (*client.Budget,
 	if err != nil {
 		return nil, err
 	}
-	v := s.viewBudget(b)
-	return &v, nil
+	views, err := s.viewBudgets(ctx, []berth.Budget{b})
+	if err != nil {
+		return nil, err
+	}
+	return &views[0], nil
 }
 
 func (s *server) putBudget(ctx context.Context, in *putBudgetInput) (*client.Budget, error) {
@@ -117,10 +121,27 @@ func (s *server) deleteBudget(ctx context.Context, in *BudgetPath) (*struct{}, e
 	return nil, nil
 }
 
-func (s *server) viewBudget(b berth.Budget) client.Budget {
-	now := s.Clock()
-	return client.Budget{
-		Kind: b.Kind, ID: b.ID, Credits: b.Credits, Period: b.Period, Used: b.Used,
-		BeganAt: b.Period.Began(now), EndsAt: b.Period.Ends(now), UpdatedAt: b.UpdatedAt, UpdatedBy: b.UpdatedBy,
+// viewBudgets returns budgets with the titles of their keys.
+func (s *server) viewBudgets(ctx context.Context, budgets []berth.Budget) ([]client.Budget, error) {
+	var keys []string
+	for _, b := range budgets {
+		if b.Kind == berth.BudgetKey {
+			keys = append(keys, b.ID)
+		}
 	}
+	titles, err := s.Ledger.KeyTitles(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	now := s.Clock()
+	return convert(budgets, func(b berth.Budget) client.Budget {
+		v := client.Budget{
+			Kind: b.Kind, ID: b.ID, Credits: b.Credits, Period: b.Period, Used: b.Used,
+			BeganAt: b.Period.Began(now), EndsAt: b.Period.Ends(now), UpdatedAt: b.UpdatedAt, UpdatedBy: b.UpdatedBy,
+		}
+		if b.Kind == berth.BudgetKey {
+			v.Title = titles[b.ID]
+		}
+		return v
+	}), nil
 }

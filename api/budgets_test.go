@@ -3,6 +3,7 @@ package api_test
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func TestBudgets_DefinedAndDeleted_ShownWithPeriod(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.define("/v1/teams/search", doc{})
-	a := h.call(http.MethodPost, "/v1/keys", h.operator(), doc{"teamId": "search"})
+	a := h.call(http.MethodPost, "/v1/keys", h.operator(), doc{"teamId": "search", "title": "Nightly"})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	key := a.json(t)["keyId"].(string)
 	for path, period := range map[string]berth.BudgetPeriod{
@@ -28,6 +29,7 @@ func TestBudgets_DefinedAndDeleted_ShownWithPeriod(t *testing.T) {
 		require.InDelta(t, 12.5, got["credits"], 0, path)
 		require.InDelta(t, 0, got["used"], 0, path)
 		require.Equal(t, "olga", got["updatedBy"], path)
+		require.Equal(t, map[bool]any{true: "Nightly"}[strings.Contains(path, "/key/")], got["title"], path)
 		if period == berth.PeriodTotal {
 			require.NotContains(t, got, "beganAt")
 			require.NotContains(t, got, "endsAt")
@@ -41,6 +43,7 @@ func TestBudgets_DefinedAndDeleted_ShownWithPeriod(t *testing.T) {
 	}
 	ids, calls := h.pages("/v1/budgets", "budgets", "id", url.Values{"limit": {"1"}})
 	require.Equal(t, []string{key, "search"}, ids)
+	require.Equal(t, []any{"Nightly", nil}, rows(t, h.call(http.MethodGet, "/v1/budgets", h.operator(), nil), "budgets", "title"))
 	require.Equal(t, 2, calls)
 	ids, _ = h.pages("/v1/budgets", "budgets", "id", url.Values{"kind": {"team"}})
 	require.Equal(t, []string{"search"}, ids)
@@ -54,9 +57,9 @@ func TestBudgets_DefinedAndDeleted_ShownWithPeriod(t *testing.T) {
 	a = h.call(http.MethodDelete, path, h.operator(), nil)
 	require.Equal(t, http.StatusNotFound, a.status)
 	require.Equal(t, `team "search" has no budget`, a.problem.Detail)
-	rows := h.actions("action=put-budget")
-	require.Len(t, rows, 4)
-	require.Contains(t, string(rows[0].Detail), `"credits":12.5`)
+	changes := h.actions("action=put-budget")
+	require.Len(t, changes, 4)
+	require.Contains(t, string(changes[0].Detail), `"credits":12.5`)
 }
 
 // O3: what is wrong with a budget is named by its field.

@@ -20,6 +20,7 @@ type BudgetSpec struct {
 type Budget struct {
 	Kind      berth.BudgetKind   `json:"kind,omitempty" readOnly:"true" enum:"key,team"`
 	ID        string             `json:"id,omitempty" readOnly:"true" doc:"Of the key or team"`
+	Title     string             `json:"title,omitempty" readOnly:"true" doc:"Of the key; absent for a team"`
 	Credits   berth.Credits      `json:"credits" doc:"What the calls of one period may cost. Those that would cost more are refused"`
 	Period    berth.BudgetPeriod `json:"period" enum:"day,week,month,total" doc:"After it, the use begins again with 0: at midnight UTC, of Mondays, or of the first day of a month. total: never"`
 	Used      berth.Credits      `json:"used" readOnly:"true" doc:"What the calls of the period have cost, with what is reserved for those that run"`
@@ -29,9 +30,16 @@ type Budget struct {
 	UpdatedBy string             `json:"updatedBy,omitempty" readOnly:"true"`
 }
 
-// Budgets yields the budgets by kind and id. An empty kind matches all.
-func (c *Client) Budgets(ctx context.Context, kind berth.BudgetKind) iter.Seq2[Budget, error] {
-	return pages[Budget](ctx, c, "/v1/budgets", url.Values{"kind": {string(kind)}, "limit": {"200"}}, "budgets")
+// BudgetQuery selects budgets. An empty field matches all.
+type BudgetQuery struct {
+	Kind berth.BudgetKind
+	// TeamID selects the budget of this team and those of its keys.
+	TeamID string
+}
+
+// Budgets yields the budgets by kind and id.
+func (c *Client) Budgets(ctx context.Context, q BudgetQuery) iter.Seq2[Budget, error] {
+	return pages[Budget](ctx, c, "/v1/budgets", url.Values{"kind": {string(q.Kind)}, "teamId": {q.TeamID}, "limit": {"200"}}, "budgets")
 }
 
 // Budget returns the budget of a key or a team.

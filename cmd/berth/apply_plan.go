@@ -119,7 +119,7 @@ func (p *applyPlan) read(ctx context.Context) error {
 	if !withBudget {
 		return nil
 	}
-	for b, err := range p.api.Budgets(ctx, "") {
+	for b, err := range p.api.Budgets(ctx, client.BudgetQuery{}) {
 		if err != nil {
 			return err
 		}

@@ -23,13 +23,14 @@ type budgetCommands struct {
 type budgetList struct {
 	agent.Server `embed:""`
 	Kind         berth.BudgetKind `help:"List only budgets of this kind: key or team."`
+	Team         string           `help:"List only the budget of this team and those of its keys."`
 }
 
 // Run prints the budgets as a table.
 func (c *budgetList) Run(ctx context.Context, api *client.Client) error {
 	w := newTable(os.Stdout)
-	fmt.Fprintln(w, "KIND\tID\tCREDITS\tUSED\tPERIOD\tENDS")
-	for b, err := range api.Budgets(ctx, c.Kind) {
+	fmt.Fprintln(w, "KIND\tID\tTITLE\tCREDITS\tUSED\tPERIOD\tENDS")
+	for b, err := range api.Budgets(ctx, client.BudgetQuery{Kind: c.Kind, TeamID: c.Team}) {
 		if err != nil {
 			return w.fail(err)
 		}
@@ -37,7 +38,7 @@ func (c *budgetList) Run(ctx context.Context, api *client.Client) error {
 		if !b.EndsAt.IsZero() {
 			ends = b.EndsAt.Format(time.DateTime)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", b.Kind, b.ID, b.Credits, b.Used, b.Period, ends)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Kind, b.ID, named(b.Title), b.Credits, b.Used, b.Period, ends)
 	}
 	return w.Flush()
 }

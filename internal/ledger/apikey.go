@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"berth"
@@ -32,6 +33,25 @@ var (
 		LEFT JOIN settings t ON t.kind = 'team' AND t.id = k.team_id
 		LEFT JOIN settings a ON a.kind = 'app' AND a.id = k.app_id WHERE k.secret = $1`
 )
+
+// KeyTitles returns the titles of API keys by their ids. Ids of others, and of keys without a title, are left out. There may be MaxUsageSums ids.
+func (l *Ledger) KeyTitles(ctx context.Context, ids []string) (map[string]string, error) {
+	titles := map[string]string{}
+	if len(ids) == 0 {
+		return titles, nil
+	}
+	places, args := make([]string, len(ids)), make([]any, len(ids))
+	for i, id := range ids {
+		places[i], args[i] = fmt.Sprintf("$%d", i+1), plain(id)
+	}
+	keys, err := list(ctx, l, "read titles of keys", keyColumns.fields, selectKeys+"id IN ("+strings.Join(places, ", ")+")", args...)
+	for _, k := range keys {
+		if k.Title != "" {
+			titles[k.ID] = k.Title
+		}
+	}
+	return titles, err
+}
 
 // CreateKey stores a new key with the hash of its secret, and returns it as it is stored. The team of a key with an application is that of
 // the application. CodeInvalid where the team or the application does not exist, or one is not of the other.
