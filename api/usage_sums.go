@@ -18,7 +18,7 @@ const (
 )
 
 type usageSumsInput struct {
-	By       []usageDimension `query:"by" maxItems:"9" doc:"What the sums are by, separated by commas; one sum of all calls without it"`
+	By       []usageDimension `query:"by" maxItems:"11" doc:"What the sums are by, separated by commas; one sum of all calls without it"`
 	UserID   string           `query:"userId" maxLength:"255" doc:"Only calls of this user, for operators"`
 	TeamID   string           `query:"teamId" maxLength:"255" doc:"Only calls that count for this team"`
 	AppID    string           `query:"appId" maxLength:"255" doc:"Only calls that count for this application"`
@@ -66,12 +66,26 @@ func (s *server) sumUsage(ctx context.Context, in *usageSumsInput) (*client.Usag
 	if err != nil {
 		return nil, err
 	}
-	return &client.UsageSums{From: q.From.UTC(), To: q.To.UTC(), Sums: convert(found, viewSum), More: more}, nil
+	var keys []string
+	for _, u := range found {
+		if u.KeyID != "" {
+			keys = append(keys, u.KeyID)
+		}
+	}
+	titles, err := s.Ledger.KeyTitles(ctx, berth.Distinct(keys))
+	if err != nil {
+		return nil, err
+	}
+	sums := convert(found, viewSum)
+	for i := range sums {
+		sums[i].KeyTitle = titles[sums[i].KeyID]
+	}
+	return &client.UsageSums{From: q.From.UTC(), To: q.To.UTC(), Sums: sums, More: more}, nil
 }
 
 func viewSum(u ledger.UsageSum) client.UsageSum {
 	return client.UsageSum{
-		TeamID: u.TeamID, AppID: u.AppID, UserID: u.UserID, ServiceID: u.ServiceID, Template: u.Template, Model: u.Model, Upstream: u.Upstream, Day: u.Day, Outcome: u.Outcome, Cause: u.Cause,
+		TeamID: u.TeamID, AppID: u.AppID, KeyID: u.KeyID, UserID: u.UserID, ServiceID: u.ServiceID, Template: u.Template, Model: u.Model, Upstream: u.Upstream, Day: u.Day, Outcome: u.Outcome, Cause: u.Cause,
 		Calls: u.Calls, Failed: u.Failed, InputTokens: u.Tokens.Input, CachedTokens: u.Tokens.Cached, OutputTokens: u.Tokens.Output,
 		ReasoningTokens: u.Tokens.Reasoning, CostMicros: u.CostMicros, Credits: u.Credits,
 	}

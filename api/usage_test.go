@@ -111,6 +111,30 @@ func TestAudit_User_ReadsEventsOfOwnTasks(t *testing.T) { // T19
 	require.Equal(t, http.StatusForbidden, get(h.token("alice"), "userId=bob").status)
 }
 
+// Usage by key has the titles of the keys.
+func TestUsageSums_ByKey_HaveTitles(t *testing.T) { // G16, O4
+	t.Parallel()
+	h := newHarness(t)
+	h.define("/v1/teams/search", doc{})
+	h.called(h.task("alice", "t1"))
+	titles := map[any]any{nil: nil}
+	for _, title := range []any{"Nightly", nil} {
+		spec := doc{"teamId": "search"}
+		if title != nil {
+			spec["title"] = title
+		}
+		key := h.call(http.MethodPost, "/v1/keys", h.operator(), spec).json(t)["keyId"]
+		titles[key] = title
+		h.called(h.task(key.(string), "t1"))
+	}
+	found := map[any]any{}
+	for _, sum := range h.call(http.MethodGet, "/v1/usage/sums?by=key", h.operator(), nil).json(t)["sums"].([]any) {
+		require.InDelta(t, 2, sum.(doc)["calls"], 0)
+		found[sum.(doc)["keyId"]] = sum.(doc)["keyTitle"]
+	}
+	require.Equal(t, titles, found)
+}
+
 func TestAudit_Export_HasEveryRow(t *testing.T) { // T19
 	t.Parallel()
 	h := newHarness(t)

@@ -21,7 +21,9 @@ type UsageSums struct {
 type UsageSum struct {
 	TeamID    string `json:"teamId,omitempty"`
 	AppID     string `json:"appId,omitempty"`
-	UserID    string `json:"userId,omitempty"`
+	KeyID     string `json:"keyId,omitempty" doc:"API key that has made the calls"`
+	KeyTitle  string `json:"keyTitle,omitempty" doc:"Title of the key, beside keyId"`
+	UserID    string `json:"userId,omitempty" doc:"Of calls with an API key, the id of the key"`
 	ServiceID string `json:"serviceId,omitempty"`
 	Template  string `json:"template,omitempty" doc:"Empty for tasks whose rows were removed"`
 	Model     string `json:"model,omitempty"`

@@ -15,7 +15,7 @@ import (
 type usageCommand struct {
 	agent.Server `embed:""`
 
-	By       []string      `help:"Sum by these, separated by commas: team, app, user, service, template, model, upstream, day, outcome, cause." default:"team,model" enum:"team,app,user,service,template,model,upstream,day,outcome,cause"`
+	By       []string      `help:"Sum by these, separated by commas: team, app, key, user, service, template, model, upstream, day, outcome, cause." default:"team,model" enum:"team,app,key,user,service,template,model,upstream,day,outcome,cause"`
 	Team     string        `help:"Sum only calls that count for this team."`
 	User     string        `help:"Sum only calls of this user; for operators."`
 	Model    string        `help:"Sum only calls of this model."`
@@ -40,7 +40,7 @@ func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
 	fmt.Fprintln(w, strings.ToUpper(strings.Join(c.By, "\t"))+"\tCALLS\tFAILED\tINPUT\tCACHED\tOUTPUT\tCOST (USD)\tCREDITS")
 	for _, u := range found.Sums {
 		of := map[string]string{
-			"team": u.TeamID, "app": u.AppID, "user": u.UserID, "service": u.ServiceID, "template": u.Template, "model": u.Model, "upstream": u.Upstream,
+			"team": u.TeamID, "app": u.AppID, "key": titled(u.KeyID, u.KeyTitle), "user": u.UserID, "service": u.ServiceID, "template": u.Template, "model": u.Model, "upstream": u.Upstream,
 			"day": u.Day, "outcome": u.Outcome, "cause": u.Cause,
 		}
 		for _, by := range c.By {
@@ -55,4 +55,12 @@ func (c *usageCommand) Run(ctx context.Context, api *client.Client) error {
 		fmt.Fprintf(os.Stderr, "only the %d highest costs: use --team, --app, --user, --model, --upstream or a shorter --since\n", len(found.Sums))
 	}
 	return nil
+}
+
+// titled returns an id with the title of what it names, if that has one.
+func titled(id, title string) string {
+	if title == "" {
+		return id
+	}
+	return fmt.Sprintf("%s (%s)", title, id)
 }

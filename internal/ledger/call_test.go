@@ -378,22 +378,22 @@ func TestCall_ReplyToEachCommitLost_EffectsOnce(t *testing.T) {
 // O4, G16: the sums of usage have these calls, by what they are.
 func TestUsageSums_DirectCalls_CountedByKeyTeamAndModel(t *testing.T) {
 	each(t, func(t *testing.T, l *Ledger) {
-		for i, key := range []string{"k1", "k1", "k2"} {
+		for i, key := range []string{"key_1", "key_1", "key_2"} {
 			d := direct(key, 100)
 			d.KeyID, d.Account = key, false
 			require.NoError(t, l.ReserveCall(t.Context(), d))
 			require.NoError(t, l.EndCall(t.Context(), d, []ModelCall{call("a", ""), call("b", "")}, berth.Credits(10*(i+1))))
 		}
 		require.NoError(t, l.ReserveCall(t.Context(), func() DirectCall { d := direct("k3", 0); d.Account = false; return d }()), "one that runs is not counted")
-		sums, more, err := l.UsageSums(t.Context(), UsageQuery{TeamID: "t"}, []string{"team", "app", "user", "model", "template"})
+		sums, more, err := l.UsageSums(t.Context(), UsageQuery{TeamID: "t"}, []string{"team", "app", "key", "model", "template"})
 		require.NoError(t, err)
 		require.False(t, more)
 		sum := func(key string, calls int64, credits berth.Credits) UsageSum {
 			return UsageSum{
-				TeamID: "t", AppID: "app", UserID: key, Model: "m", Calls: calls, Tokens: UsageTokens{Input: 10 * calls, Output: 3 * calls},
+				TeamID: "t", AppID: "app", KeyID: key, Model: "m", Calls: calls, Tokens: UsageTokens{Input: 10 * calls, Output: 3 * calls},
 				CostMicros: 7 * calls, Credits: credits,
 			}
 		}
-		require.Equal(t, []UsageSum{sum("k1", 4, 30), sum("k2", 2, 30)}, sums)
+		require.Equal(t, []UsageSum{sum("key_1", 4, 30), sum("key_2", 2, 30)}, sums)
 	})
 }

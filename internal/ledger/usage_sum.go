@@ -13,6 +13,7 @@ import (
 // UsageSum is the sum of the calls that are equal in what a query sums by; the others of these fields are empty.
 type UsageSum struct {
 	TeamID, AppID, UserID, ServiceID string
+	KeyID                            string // of the API key that has made the calls
 	Template, Model, Upstream        string
 	Day                              string // in UTC, such as 2026-01-31
 	Outcome                          string // OutcomeSuccess, or the code of a failure
@@ -31,7 +32,7 @@ const MaxUsageSums = 1000
 
 // UsageDimensions are what calls are summed by.
 func UsageDimensions() []string {
-	return []string{"team", "app", "user", "service", "template", "model", "upstream", "day", "outcome", "cause"}
+	return []string{"team", "app", "key", "user", "service", "template", "model", "upstream", "day", "outcome", "cause"}
 }
 
 // dayMs is the length of a day in UTC.
@@ -39,7 +40,9 @@ const dayMs = int64(24 * time.Hour / time.Millisecond)
 
 // usageDimensions are the expressions of UsageDimensions.
 var usageDimensions = map[string]string{
-	"team": "u.team_id", "app": "u.app_id", "user": "u.user_id", "service": "u.service_id", "model": "u.model", "upstream": "u.upstream",
+	"team": "u.team_id", "app": "u.app_id", "user": "u.user_id",
+	"key":     fmt.Sprintf("CASE WHEN substr(u.user_id, 1, %d) = '%s' THEN u.user_id ELSE '' END", len(berth.KeyIDPrefix), berth.KeyIDPrefix),
+	"service": "u.service_id", "model": "u.model", "upstream": "u.upstream",
 	"template": "COALESCE(t.template, '')", "day": fmt.Sprintf("u.created_at / %d", dayMs),
 	"outcome": "CASE WHEN u.success THEN '" + OutcomeSuccess + "' ELSE u.error_code END", "cause": "u.cause",
 }
@@ -63,7 +66,7 @@ func (l *Ledger) UsageSums(ctx context.Context, q UsageQuery, by []string) (sums
 		return usageDimensions[name]
 	}
 	columns := []string{
-		column("team", "''"), column("app", "''"), column("user", "''"), column("service", "''"), column("template", "''"), column("model", "''"),
+		column("team", "''"), column("app", "''"), column("key", "''"), column("user", "''"), column("service", "''"), column("template", "''"), column("model", "''"),
 		column("upstream", "''"), column("day", "-1"), column("outcome", "''"), column("cause", "''"),
 		"COUNT(*)", "COALESCE(SUM(CASE WHEN u.success THEN 0 ELSE 1 END), 0)", "COALESCE(SUM(u.input_tokens), 0)", "COALESCE(SUM(u.cached_tokens), 0)",
 		"COALESCE(SUM(u.output_tokens), 0)", "COALESCE(SUM(u.reasoning_tokens), 0)", "COALESCE(SUM(u.cost_micros), 0)", "COALESCE(SUM(u.credits), 0)",
@@ -74,7 +77,7 @@ func (l *Ledger) UsageSums(ctx context.Context, q UsageQuery, by []string) (sums
 	}
 	query += ` WHERE ` + p.where.String() + `u.finished_at > 0`
 	if len(groups) > 0 {
-		query += ` GROUP BY ` + strings.Join(groups, ", ") + ` ORDER BY 17 DESC, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10`
+		query += ` GROUP BY ` + strings.Join(groups, ", ") + ` ORDER BY 18 DESC, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11`
 	}
 	query += fmt.Sprintf(` LIMIT %d`, MaxUsageSums+1)
 	type row struct {
@@ -84,7 +87,7 @@ func (l *Ledger) UsageSums(ctx context.Context, q UsageQuery, by []string) (sums
 	}
 	rows, err := list(ctx, l, "sum usage", func(r *row) []any {
 		return []any{
-			&r.TeamID, &r.AppID, &r.UserID, &r.ServiceID, &r.Template, &r.Model, &r.Upstream, &r.day, &r.Outcome, &r.Cause,
+			&r.TeamID, &r.AppID, &r.KeyID, &r.UserID, &r.ServiceID, &r.Template, &r.Model, &r.Upstream, &r.day, &r.Outcome, &r.Cause,
 			&r.Calls, &r.Failed, &r.Tokens.Input, &r.Tokens.Cached, &r.Tokens.Output, &r.Tokens.Reasoning, &r.CostMicros, &r.Credits,
 		}
 	}, query, p.args...)

@@ -62,6 +62,7 @@ func TestUsageSums_ByEachDimension_EqualTheCalls(t *testing.T) {
 					u.ServiceID, u.Template, u.Model, u.Upstream, u.Day = "svc", string(chain().Template), "model-of-ocr", "u", today
 				}),
 			}},
+			"by key":           {UsageQuery{}, []string{"key"}, []UsageSum{sum(3, 1, 600)}},
 			"of a team":        {UsageQuery{TeamID: "search"}, nil, []UsageSum{sum(2, 1, 300)}},
 			"of an app":        {UsageQuery{AppID: "chat"}, nil, []UsageSum{sum(1, 0, 100)}},
 			"of a user":        {UsageQuery{UserID: "alice"}, nil, []UsageSum{sum(1, 0, 100)}},

@@ -39,4 +39,5 @@ describe('namesIn', () => {
 describe('chosen', () => {
   it.each([[undefined, ['team', 'model']], ['day,team', ['team', 'day']], ['colour', []]])('%j', (by, want) => expect(chosen(by)).toEqual(want));
   it('has a value of each sum', () => expect(cell({ teamId: 't', day: '2026-01-31' } as UsageSum, 'day')).toBe('2026-01-31'));
+  it('has the key of each sum', () => expect([chosen('key'), cell({ userId: 'u', keyId: 'key_1' } as UsageSum, 'key')]).toEqual([['key'], 'key_1']));
 });

@@ -41,7 +41,7 @@ export function failures(sums: UsageSum[]): Map<string, { outcome: string; cause
 export const namesIn = (text: string) => [...new Set(text.split(/[\n,]/).map((n) => n.trim()).filter(Boolean))];
 
 /** What sums may be by, in the order of their columns. */
-export const dimensions = ['team', 'app', 'user', 'service', 'template', 'model', 'upstream', 'day', 'outcome', 'cause'] as const;
+export const dimensions = ['team', 'app', 'key', 'user', 'service', 'template', 'model', 'upstream', 'day', 'outcome', 'cause'] as const;
 export type Dimension = (typeof dimensions)[number];
 
 /** The dimensions of a filter; team and model for none. */
@@ -52,5 +52,5 @@ export function chosen(by: string | undefined): Dimension[] {
 
 /** The value of a sum in a dimension. */
 export function cell(s: UsageSum, d: Dimension): string {
-  return { team: s.teamId, app: s.appId, user: s.userId, service: s.serviceId, template: s.template, model: s.model, upstream: s.upstream, day: s.day, outcome: s.outcome, cause: s.cause }[d] ?? '';
+  return { team: s.teamId, app: s.appId, key: s.keyId, user: s.userId, service: s.serviceId, template: s.template, model: s.model, upstream: s.upstream, day: s.day, outcome: s.outcome, cause: s.cause }[d] ?? '';
 }
