@@ -147,9 +147,17 @@ func newHarness(t *testing.T, change ...func(*api.Deps)) *harness {
 	hub := stream.NewHub(h.scripts, stream.HubOptions{Logger: logger})
 	catalog, err := llm.LoadCatalog("")
 	require.NoError(t, err)
-	for _, model := range catalog.UsedModels(testtemplate.All()) { // for longer than a worker marks them, since none repeats it
-		until := time.Now().Add(time.Hour).UnixMilli()
-		require.NoError(t, h.client.ZAdd(ctx, h.scripts.Keys().Pollers(), redis.Z{Score: float64(until), Member: berth.ModelTaskQueue(model)}).Err())
+	until := float64(time.Now().Add(time.Hour).UnixMilli()) // for longer than a worker marks them, since none repeats it
+	mark := func(name string) {
+		require.NoError(t, h.client.ZAdd(ctx, h.scripts.Keys().Pollers(), redis.Z{Score: until, Member: name}).Err())
+	}
+	for _, model := range catalog.UsedModels(testtemplate.All()) {
+		mark(berth.ModelTaskQueue(model))
+	}
+	for _, m := range catalog.Models() {
+		for _, u := range m.Upstreams {
+			mark(lua.PolledUpstream(m.Name, u.Name))
+		}
 	}
 	h.starter = &fakeStarter{fakeWorkflows: newFakeWorkflows(h.scripts), ledger: h.ledger, cancels: make(chan berth.TaskRef, 8)}
 	keys, err := signalling.NewKeys("", logger)

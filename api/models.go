@@ -121,10 +121,35 @@ func (s *server) listModels(ctx context.Context, _ *struct{}) (*modelsOutputBody
 	return out, nil
 }
 
+// modelRoom is the state of a model's waiting room. unkeyed are the upstreams that no process can call, for which keys are missing.
+type modelRoom struct {
+	lua.Room
+
+	unkeyed []string
+}
+
 // room reads the slots and waiting calls of a model.
-func (s *server) room(ctx context.Context, m llm.Model) (lua.Room, error) {
-	room, err := s.Scripts.ReadRoom(ctx, m.Name, s.Routing.Current().LimitsOf(m.Name, 0), usersRead)
-	return room, fromRedis(err)
+func (s *server) room(ctx context.Context, m llm.Model) (r modelRoom, err error) {
+	r.Room, err = s.Scripts.ReadRoom(ctx, m.Name, s.Routing.Current().LimitsOf(m.Name, 0), usersRead)
+	if err == nil {
+		r.unkeyed, err = s.unkeyed(ctx, m.Name)
+	}
+	return r, fromRedis(err)
+}
+
+// unkeyed returns the upstreams of a model that neither this process nor a worker can call.
+func (s *server) unkeyed(ctx context.Context, model string) (names []string, err error) {
+	own := s.Routing.Of(model).Unkeyed(model)
+	if len(own) == 0 {
+		return nil, nil
+	}
+	missing, err := s.Scripts.CheckPollers(ctx, convert(own, func(name string) string { return lua.PolledUpstream(model, name) }))
+	for _, name := range own {
+		if slices.Contains(missing, lua.PolledUpstream(model, name)) {
+			names = append(names, name)
+		}
+	}
+	return names, err
 }
 
 // model reads the state of a model.
@@ -134,11 +159,11 @@ func (s *server) model(ctx context.Context, m llm.Model, routed map[llm.Use]bool
 		return nil, err
 	}
 	v := &client.Model{
-		Name: m.Name, Provider: strings.Join(m.Providers(), ", "), ModelLimits: sum(room.Upstreams),
-		Configured: client.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}, Upstreams: upstreams(m, room), InUse: room.InUse, Waiting: room.Waiting, NextGrantMs: nextGrant(room),
+		Name: m.Name, Provider: strings.Join(m.Providers(), ", "), ModelLimits: room.limits(),
+		Configured: client.ModelLimits{Cap: m.Cap, RPM: m.RPM, TPM: m.TPM}, Upstreams: upstreams(m, room), InUse: room.InUse, Waiting: room.Waiting, NextGrantMs: nextGrant(room.Room),
 		UnknownUpstreams: room.Unknown, Queues: []client.ModelQueue{}, Users: waitingUsers(m.Name, room.Users, ""),
 	}
-	v.ModelPause = pauseOf(room)
+	v.ModelPause = pauseOf(room.Room)
 	longest := time.Duration(-1)
 	for _, q := range room.Queues {
 		if serves(q, m.Name, routed) {
@@ -150,10 +175,13 @@ func (s *server) model(ctx context.Context, m llm.Model, routed map[llm.Use]bool
 	return v, nil
 }
 
-// sum returns the limits of the upstreams together. 0 requests or tokens per minute of one are no limit.
-func sum(upstreams []lua.UpstreamUse) (l client.ModelLimits) {
+// limits returns the limits of the upstreams together, without those that lack a key. 0 requests or tokens per minute of one are no limit.
+func (r modelRoom) limits() (l client.ModelLimits) {
 	unlimited := client.ModelLimits{}
-	for _, u := range upstreams {
+	for _, u := range r.Upstreams {
+		if slices.Contains(r.unkeyed, u.Name) {
+			continue
+		}
 		l.Cap, l.RPM, l.TPM = l.Cap+u.Cap, l.RPM+u.RPM, l.TPM+u.TPM
 		if u.RPM == 0 {
 			unlimited.RPM = 1
@@ -166,14 +194,14 @@ func sum(upstreams []lua.UpstreamUse) (l client.ModelLimits) {
 }
 
 // upstreams returns the state of a model's upstreams.
-func upstreams(m llm.Model, room lua.Room) []client.Upstream {
+func upstreams(m llm.Model, room modelRoom) []client.Upstream {
 	out := []client.Upstream{}
 	for _, use := range room.Upstreams {
 		u, _ := m.Upstream(use.Name) // without configuration, if the routing file of another process has it
 		v := client.Upstream{
 			Name: use.Name, Provider: u.Provider, Rank: u.Rank, ModelLimits: client.ModelLimits{Cap: use.Cap, RPM: use.RPM, TPM: use.TPM},
 			Configured: client.ModelLimits{Cap: u.Cap, RPM: u.RPM, TPM: u.TPM}, Auto: use.Learned, InUse: use.InUse, ModelPause: pauseOfUpstream(use),
-			ProviderCap: use.ProviderCap, ProviderInUse: use.ProviderInUse,
+			ProviderCap: use.ProviderCap, ProviderInUse: use.ProviderInUse, NoKey: slices.Contains(room.unkeyed, use.Name),
 		}
 		if use.Learned {
 			v.Min = u.Min
@@ -302,10 +330,10 @@ func (s *server) listQueues(ctx context.Context, _ *struct{}) (*queuesOutputBody
 }
 
 // addToQueue adds what a queue uses of one model.
-func addToQueue(to *client.Queue, model string, service client.ModelService, room lua.Room, q lua.QueueUse) {
+func addToQueue(to *client.Queue, model string, service client.ModelService, room modelRoom, q lua.QueueUse) {
 	v := client.QueueModel{
-		Name: model, Cap: sum(room.Upstreams).Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room), ModelService: service,
-		NextGrantMs: nextGrant(room), EtaSeconds: eta(q.Wait),
+		Name: model, Cap: room.limits().Cap, InUse: q.InUse, Waiting: q.Waiting, ModelPause: pauseOf(room.Room), ModelService: service,
+		NextGrantMs: nextGrant(room.Room), EtaSeconds: eta(q.Wait),
 	}
 	to.InUse += q.InUse
 	to.Waiting += q.Waiting

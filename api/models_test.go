@@ -243,6 +243,7 @@ func TestPatchModel_RedisLostData_Restored(t *testing.T) {
 	require.NoError(t, h.client.FlushDB(t.Context()).Err())
 	require.EqualValues(t, 5, h.model("deepseek-chat")["cap"])
 	h.unguarded()
+	require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{lua.PolledUpstream("deepseek-chat", "deepseek")}), "as its worker repeats")
 	h.callModel("deepseek-chat", paidStream, "u", 1) // a worker creates the room again
 	written, err := fleet.RestoreSettings(t.Context(), h.ledger, h.scripts)
 	require.NoError(t, err)
@@ -336,6 +337,24 @@ func TestModels_NoWorkerPollsQueue_Shown(t *testing.T) {
 		require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{berth.ModelTaskQueue(c.polled)}))
 		require.Equal(t, c.unpolled, h.model("deepseek-chat")["unpolled"], c.polled)
 	}
+}
+
+// The limits of a model do not count an upstream that no process can call, because none has its API key.
+func TestModels_NoProcessHasKeyOfUpstream_NotCounted(t *testing.T) { // G12
+	t.Parallel()
+	h := newHarness(t)
+	_, err := h.scripts.MarkNew(t.Context())
+	require.NoError(t, err)
+	shown := func() []any {
+		m := h.model("deepseek-chat")
+		return []any{m["cap"], m["configured"].(doc)["cap"], m["upstreams"].([]any)[0].(doc)["noKey"]}
+	}
+	require.Equal(t, []any{5.0, 5.0, nil}, shown())
+	require.NoError(t, h.client.Del(t.Context(), h.scripts.Keys().Pollers()).Err())
+	require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{berth.ModelTaskQueue("deepseek-chat"), lua.PolledUpstream("deepseek-chat", "other")}))
+	require.Equal(t, []any{0.0, 5.0, true}, shown())
+	require.NoError(t, h.scripts.MarkPollers(t.Context(), []string{lua.PolledUpstream("deepseek-chat", "deepseek")}))
+	require.Equal(t, []any{5.0, 5.0, nil}, shown())
 }
 
 // G12, T4: the limits of a model are those of its only upstream, by whichever name they are changed.

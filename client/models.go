@@ -49,7 +49,7 @@ type Model struct {
 	ModelService
 	Tasks       int        `json:"tasks,omitempty" doc:"Open tasks that need a missing model, as counted within the last minute"`
 	NextGrantMs int64      `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
-	Upstreams   []Upstream `json:"upstreams" doc:"What serves the model, in the order in which it is preferred. The limits of the model are their sums; it is paused where none works"`
+	Upstreams   []Upstream `json:"upstreams" doc:"What serves the model, in the order in which it is preferred. The limits of the model are the sums of those that have a key; it is paused where none works"`
 	// UnknownUpstreams are set for names that the routing does not have.
 	UnknownUpstreams []string       `json:"unknownUpstreams,omitempty" doc:"Upstreams for which operators have set limits or a pause, and which the routing does not have, as after a rename: the settings have no effect. Set them for the new name, and remove them with the PATCH of the old one"`
 	EtaSeconds       *int           `json:"etaSeconds,omitempty" doc:"Estimated wait of a call that a user without other calls submits now, in the queue in which it is longest; absent when unknown or paused by an operator"`
@@ -67,6 +67,7 @@ type Upstream struct {
 	Auto       bool        `json:"auto,omitempty" doc:"The cap is learned from the provider's answers"`
 	Min        int         `json:"min,omitempty" doc:"Minimum of an automatic cap"`
 	InUse      int         `json:"inUse"`
+	NoKey      bool        `json:"noKey,omitempty" doc:"No worker that runs has the API key of the upstream, which gets no calls: the limits of the model do not count it"`
 	ModelPause
 	NextGrantMs int64 `json:"nextGrantMs" doc:"Time until the pace or a provider's pause permits the next call"`
 

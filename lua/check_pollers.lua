@@ -1,9 +1,9 @@
--- check_pollers: find task queues of model calls that no process polls.
+-- check_pollers: find task queues of model calls that no process polls, and upstreams that none can call.
 --
 -- KEYS[1] pollers: see mark_pollers
 -- KEYS[2] guard
 -- ARGV[1] time in ms for which a poller is known: after a loss of data Redis knows the pollers again within it
--- ARGV[2...] task queues
+-- ARGV[2...] task queues and upstreams
 --
 -- Returns {code, queues}:
 --   OK       queues: those of the arguments without a poller

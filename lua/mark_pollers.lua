@@ -1,8 +1,8 @@
--- mark_pollers: state that this process polls task queues of model calls. The caller repeats it.
+-- mark_pollers: state that this process polls task queues of model calls, or can call upstreams. The caller repeats it.
 --
--- KEYS[1] pollers: sorted set of task queues, scored by when their last poller is presumed gone
+-- KEYS[1] pollers: sorted set of task queues and upstreams, scored by when their last poller is presumed gone
 -- ARGV[1] time in ms for which this holds
--- ARGV[2...] task queues
+-- ARGV[2...] task queues and upstreams
 --
 -- Returns {code}: MARKED
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -41,13 +42,13 @@ func printModels(out io.Writer, models ...client.Model) error {
 		if len(m.Upstreams) == 1 {
 			only, slots, provider = m.Upstreams[0].Name, upstreamCap(m.Upstreams[0]), providerUse(m.Upstreams[0])
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\n", m.Name, only, m.InUse, slots, provider, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\n", m.Name, only, m.InUse, slots, provider, m.Waiting, eta(m.EtaSeconds), modelState(m.ModelPause, m.ModelService)+lacksKey(m.Upstreams))
 		upstreams := m.Upstreams
 		if only != "" {
 			upstreams = nil // its row is that of the model
 		}
 		for _, u := range upstreams {
-			fmt.Fprintf(w, "\t%s\t%d\t%s\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), providerUse(u), modelState(u.ModelPause, client.ModelService{}))
+			fmt.Fprintf(w, "\t%s\t%d\t%s\t%s\t\t\t%s\n", u.Name, u.InUse, upstreamCap(u), providerUse(u), modelState(u.ModelPause, client.ModelService{})+lacksKey([]client.Upstream{u}))
 		}
 		for _, name := range m.UnknownUpstreams {
 			fmt.Fprintf(w, "\t%s\t\t\t\t\t\tnot in the routing: its settings have no effect\n", named(name))
@@ -89,6 +90,14 @@ func modelState(m client.ModelPause, s client.ModelService) string {
 		state += ", no worker polls it"
 	}
 	return state
+}
+
+// lacksKey adds to a state that no worker has the API key of any of the upstreams.
+func lacksKey(upstreams []client.Upstream) string {
+	if len(upstreams) == 0 || slices.ContainsFunc(upstreams, func(u client.Upstream) bool { return !u.NoKey }) {
+		return ""
+	}
+	return ", no worker has the API key"
 }
 
 func pauseState(m client.ModelPause) string {

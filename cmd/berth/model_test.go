@@ -63,6 +63,7 @@ func TestModelList_Upstreams_HaveUseAndStateOfTheirOwn(t *testing.T) { // G12
 		Upstreams: []client.Upstream{
 			{Name: "a", ModelLimits: client.ModelLimits{Cap: 5}, InUse: 3, ProviderCap: 9, ProviderInUse: 4},
 			{Name: "b", ModelLimits: client.ModelLimits{Cap: 2}, Auto: true, Min: 1, Configured: client.ModelLimits{Cap: 8}},
+			{Name: "c", ModelLimits: client.ModelLimits{Cap: 1}, NoKey: true},
 		},
 	}, client.Model{
 		Name: "one", ModelLimits: client.ModelLimits{Cap: 1}, UnknownUpstreams: []string{"gone"},
@@ -74,7 +75,7 @@ func TestModelList_Upstreams_HaveUseAndStateOfTheirOwn(t *testing.T) { // G12
 	}
 	require.Equal(t, []string{
 		"MODEL UPSTREAM IN USE CAP PROVIDER WAITING WAIT STATE",
-		"two 3 7 0 ? open", "a 3 5 4 of 9 open", "b 0 2 (1-8) open", `old[31m not in the routing: its settings have no effect`,
+		"two 3 7 0 ? open", "a 3 5 4 of 9 open", "b 0 2 (1-8) open", "c 0 1 open, no worker has the API key", `old[31m not in the routing: its settings have no effect`,
 		"one p 0 1 0 of 2 0 ? open", "gone not in the routing: its settings have no effect",
 	}, rows)
 }

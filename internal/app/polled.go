@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -87,7 +88,23 @@ func (p *polled) set(names []string) {
 	offer(p.marks)
 }
 
-// mark states in Redis which queues this process polls, until ctx ends.
+// upstreams returns the upstreams that this process can call of the models whose queues it polls.
+func (p *polled) upstreams(queues []string) (names []string) {
+	for _, queue := range queues {
+		model := strings.TrimPrefix(queue, berth.ModelTaskQueues)
+		catalog := p.base.routing.Current().Of(model)
+		m, _ := catalog.Model(model)
+		unkeyed := catalog.Unkeyed(model)
+		for _, u := range m.Upstreams {
+			if !slices.Contains(unkeyed, u.Name) {
+				names = append(names, lua.PolledUpstream(model, u.Name))
+			}
+		}
+	}
+	return names
+}
+
+// mark states in Redis which queues this process polls, and which upstreams it can call, until ctx ends.
 func (p *polled) mark(ctx context.Context) {
 	for wait := time.Duration(0); pause.ForOr(ctx, wait, p.marks); {
 		names := *p.names.Load()
@@ -95,7 +112,7 @@ func (p *polled) mark(ctx context.Context) {
 			continue
 		}
 		marking, cancel := context.WithTimeout(ctx, redisTimeout)
-		err := p.base.scripts.MarkPollers(marking, names)
+		err := p.base.scripts.MarkPollers(marking, append(p.upstreams(names), names...))
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "polled queues not marked in Redis; retrying", "dependency", health.Redis, "error", err)

@@ -58,6 +58,15 @@ func TestPolled_ModelsOfTheRouting_PolledWithKey(t *testing.T) {
 	require.Empty(t, log.String(), "no template needs the other one")
 }
 
+// Workers state which upstreams they have the keys of: only those are counted among the slots of a model.
+func TestPolled_UpstreamsOfModels_ThoseWithKey(t *testing.T) { // G12
+	t.Parallel()
+	b := routed(t, "providers: {p: {baseURL: http://127.0.0.1:1/v1}, k: {baseURL: http://127.0.0.1:1/v1, keySetting: SOME_KEY}}\n"+
+		"models: {m: {upstreams: [{provider: p}, {provider: k}]}, unkeyed: {provider: k}}\n")
+	require.Equal(t, []string{lua.PolledUpstream("m", "p")},
+		newPolled(b, slog.New(slog.DiscardHandler)).upstreams([]string{berth.ModelTaskQueue("m"), berth.ModelTaskQueue("unkeyed"), berth.ModelTaskQueue("removed")}))
+}
+
 // G15: a model that accepted tasks need and no worker polls is logged once, until one does.
 func TestPolled_TasksNeedModelThatNoWorkerPolls_LoggedOnce(t *testing.T) {
 	t.Parallel()

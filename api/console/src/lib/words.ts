@@ -63,7 +63,7 @@ const en = {
   reconciliationLead: 'Compares what the database, Temporal, Redis and the fleet have, and repairs what was lost outside of berth.', startPass: 'Start a full pass', startPassText: 'The pass compares everything that is open. It runs beside the scheduled passes.', onlyReport: 'Only report, repair nothing',
   lastPass: 'Last pass', foundWord: 'found', leftWord: 'left', foundLabel: 'Found', leftLabel: 'Left', findings: 'Findings', noFindings: 'The last passes found nothing.', passes: 'Passes', rule: 'Rule', rules: 'Rules', dryRun: 'report only', requested: 'requested', fullOnly: 'full passes',
 
-  unpolled: 'No worker polls', backlog: 'Work waits although workers poll', oldest: 'oldest', atRisk: 'works with a risk', unavailableWord: 'unavailable', temporalUnread: 'Temporal cannot be read: new work is refused.', runbook: 'Runbook:', latePass: 'No pass of the reconciliation has completed', since: 'since', sinceStart: 'since this server started', late: 'late', nodesLost: 'Nodes lost in the last hour', lostAt: 'Last lost', lastReport: 'last report', allBusy: 'when a call ends', notNew: 'No change of it among the last ones.', moved: 'moved',
+  unpolled: 'No worker polls', noKey: 'No worker has the API key: its slots are not counted', backlog: 'Work waits although workers poll', oldest: 'oldest', atRisk: 'works with a risk', unavailableWord: 'unavailable', temporalUnread: 'Temporal cannot be read: new work is refused.', runbook: 'Runbook:', latePass: 'No pass of the reconciliation has completed', since: 'since', sinceStart: 'since this server started', late: 'late', nodesLost: 'Nodes lost in the last hour', lostAt: 'Last lost', lastReport: 'last report', allBusy: 'when a call ends', notNew: 'No change of it among the last ones.', moved: 'moved',
   ago: 'ago', justNow: 'just now',
 };
 
@@ -132,7 +132,7 @@ const zh: ConsoleWords = {
   reconciliationLead: '比较数据库、Temporal、Redis 与节点的状态，并修复在 berth 之外丢失的内容。', startPass: '开始完整对账', startPassText: '将比较所有未结束的工作，与定期对账并行。', onlyReport: '只报告，不修复',
   lastPass: '上次对账', foundWord: '发现', leftWord: '剩余', foundLabel: '发现', leftLabel: '剩余', findings: '差异', noFindings: '最近的对账没有发现差异。', passes: '对账记录', rule: '规则', rules: '规则', dryRun: '只报告', requested: '手动', fullOnly: '仅完整对账',
 
-  unpolled: '没有工作进程轮询', backlog: '有工作进程轮询，但工作仍在等待', oldest: '最早', atRisk: '可用，但有风险', unavailableWord: '不可用', temporalUnread: '无法读取 Temporal：新的工作会被拒绝。', runbook: '操作手册：', latePass: '没有完成的对账', since: '自', sinceStart: '自服务器启动以来', late: '已迟', nodesLost: '最近一小时丢失的节点', lostAt: '最近一次丢失', lastReport: '最后上报', allBusy: '有调用结束时', notNew: '最近的变化中没有它。', moved: '已移动',
+  unpolled: '没有工作进程轮询', noKey: '没有工作进程拥有其 API 密钥：不计入名额', backlog: '有工作进程轮询，但工作仍在等待', oldest: '最早', atRisk: '可用，但有风险', unavailableWord: '不可用', temporalUnread: '无法读取 Temporal：新的工作会被拒绝。', runbook: '操作手册：', latePass: '没有完成的对账', since: '自', sinceStart: '自服务器启动以来', late: '已迟', nodesLost: '最近一小时丢失的节点', lostAt: '最近一次丢失', lastReport: '最后上报', allBusy: '有调用结束时', notNew: '最近的变化中没有它。', moved: '已移动',
   ago: '前', justNow: '刚刚',
 };
 
