@@ -168,7 +168,12 @@ func (h *stepTest) attempt(stop chan struct{}) (workflows.StepOutput, error) {
 // events returns the events of the task's stream.
 func (h *stepTest) events() (all []berth.Event) {
 	h.t.Helper()
-	_, stored, err := h.Scripts.ReadStream(h.t.Context(), channel("alice", "career", "t1"), "", 1000)
+	return h.eventsOf(channel("alice", "career", "t1"))
+}
+
+func (h *stepTest) eventsOf(ch lua.Channel) (all []berth.Event) {
+	h.t.Helper()
+	_, stored, err := h.Scripts.ReadStream(h.t.Context(), ch, "", 1000)
 	require.NoError(h.t, err)
 	for _, e := range stored {
 		var ev berth.Event
