@@ -66,15 +66,8 @@ func (c *Call) Decisive() *llm.CallError {
 // acts. scripts read which.
 func (c *Call) Paused(ctx context.Context, scripts *lua.Scripts, limits lua.ModelLimits) *llm.CallError {
 	out := *c.Decisive()
-	out.Retryable = out.Retryable || !c.othersBroken(ctx, scripts, limits)
+	out.Retryable = out.Retryable || !eachUpstream(ctx, scripts, limits, c.Model, c.Excluded, func(u lua.UpstreamUse) bool { return u.Broken })
 	return &out
-}
-
-// othersBroken reports whether each upstream that the call may still use is paused for a fault that lasts until an operator acts: then waiting
-// for it is of no use.
-func (c *Call) othersBroken(ctx context.Context, scripts *lua.Scripts, limits lua.ModelLimits) bool {
-	room, err := scripts.ReadRoom(ctx, c.Model, limits, 0)
-	return err == nil && !slices.ContainsFunc(room.Upstreams, func(u lua.UpstreamUse) bool { return !u.Broken && !c.Excludes(u.Name) })
 }
 
 // patience is how long a forwarded call that has failed waits for an upstream that is paused after failures. The pause may be the call's own work, and its
@@ -84,11 +77,14 @@ const patience = 10 * time.Second
 // AllPaused reports whether a forwarded call that has failed should not be made again: for longer than a client waits, each upstream that it may use is paused,
 // and not for a time that its provider has asked for.
 func AllPaused(ctx context.Context, scripts *lua.Scripts, limits lua.ModelLimits, failed *llm.CallError, model string, excluded []string) bool {
-	if failed.RetryAfter > 0 || failed.Cause == llm.CauseLimit {
-		return false
-	}
+	return failed.RetryAfter == 0 && failed.Cause != llm.CauseLimit &&
+		eachUpstream(ctx, scripts, limits, model, excluded, func(u lua.UpstreamUse) bool { return u.Stopped > patience })
+}
+
+// eachUpstream reports whether a condition is known to hold for each upstream of a model that a call may still use.
+func eachUpstream(
+	ctx context.Context, scripts *lua.Scripts, limits lua.ModelLimits, model string, excluded []string, holds func(lua.UpstreamUse) bool,
+) bool {
 	room, err := scripts.ReadRoom(ctx, model, limits, 0)
-	return err == nil && !slices.ContainsFunc(room.Upstreams, func(u lua.UpstreamUse) bool {
-		return u.Stopped <= patience && !slices.Contains(excluded, u.Name)
-	})
+	return err == nil && !slices.ContainsFunc(room.Upstreams, func(u lua.UpstreamUse) bool { return !slices.Contains(excluded, u.Name) && !holds(u) })
 }
