@@ -34,9 +34,10 @@ func (r *Request) Chat(earlier []json.RawMessage) ([]byte, error) {
 			if !tools {
 				continue
 			}
-			if name == "tools" {
+			switch name {
+			case "tools":
 				v = mapped(v, chatTool)
-			} else if name == "tool_choice" {
+			case "tool_choice":
 				v = chatToolChoice(v)
 			}
 			o.raw(name, v)

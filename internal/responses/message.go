@@ -179,7 +179,7 @@ func (c *conversation) assistant(item []byte) *openai.Error {
 		t.text(content, []byte(`{"type":"text","text":`+string(content)+`}`), true)
 		return nil
 	}
-	return contentParts(content, func(part []byte) *openai.Error {
+	err := contentParts(content, func(part []byte) *openai.Error {
 		switch value(part, "type") {
 		case partRefusal:
 			t.refusal = get(part, "refusal")
@@ -191,6 +191,10 @@ func (c *conversation) assistant(item []byte) *openai.Error {
 		}
 		return nil
 	})
+	if err != nil {
+		return under("content", err)
+	}
+	return nil
 }
 
 func (t *assistantTurn) text(text, part []byte, plain bool) {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"berth/internal/openai"
@@ -541,11 +543,12 @@ func (w *Writer) endItems(status string) error {
 
 // nameless begins the calls whose names have not arrived. Those of an answer that was cut are left out.
 func (w *Writer) nameless(status string) error {
-	for index := 0; len(w.waits) > 0 && status == statusCompleted; index++ {
-		if it := w.waits[index]; it != nil {
-			if err := w.beginCall(index, it); err != nil {
-				return err
-			}
+	if status != statusCompleted {
+		return nil
+	}
+	for _, index := range slices.Sorted(maps.Keys(w.waits)) {
+		if err := w.beginCall(index, w.waits[index]); err != nil {
+			return err
 		}
 	}
 	return nil
