@@ -79,7 +79,7 @@ routes: {default: {paid: m, free: m}}
 		case "worker":
 			d.worker.kill()
 			d.worker = d.startWorker()
-			// Its calls are found to be lost, and end, before Redis loses what it has published: both at once lose events.
+			// Its calls are found to be lost, and end, before Redis loses what it has published: both together lose events.
 			pauseFor(t, 15*time.Second, &left)
 		}
 		pauseFor(t, 5*time.Second, &left)

@@ -80,8 +80,6 @@ func (r *Request) chatRefuses() error {
 	reasoning := r.values["reasoning"]
 	param, why := "", ""
 	switch {
-	case slices.Contains(r.include, includeEncrypted):
-		param, why = "include", "reasoning.encrypted_content needs an upstream that speaks responses, and the model has none: omit it"
 	case string(r.values["truncation"]) == `"auto"`:
 		param, why = "truncation", "auto is not supported, because nothing is left out of a conversation: use disabled"
 	case get(reasoning, "context") != nil && value(reasoning, "context") != "auto":

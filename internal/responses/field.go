@@ -34,8 +34,8 @@ var fields = []field{
 	{"stream_options", own, "", readStreamOptions, "`include_obfuscation` is accepted and has no effect: events are not padded"},
 	{"background", own, "", readBackground, "needs `store`"},
 	{"store", own, "", readStore, "`true` by default; the provider never stores"},
-	{"include", translated, "logprobs", readInclude, "`message.output_text.logprobs`, and `message.input_image.image_url`, which is always included; `reasoning.encrypted_content` needs an " +
-		"upstream that speaks responses"},
+	{"include", translated, "logprobs", readInclude, "`message.output_text.logprobs`, and `message.input_image.image_url`, which is always included; `reasoning.encrypted_content` is accepted, " +
+		"and the reasoning of a chat has none"},
 	{"max_output_tokens", translated, "max_completion_tokens", readMaxOutputTokens, "at least 1"},
 	{"max_tool_calls", own, "", readMaxToolCalls, "bounds calls of hosted tools, of which there are none"},
 	{"metadata", forwarded, "", readMetadata, "at most 16 texts, kept with the response"},

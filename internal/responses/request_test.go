@@ -267,7 +267,6 @@ func TestChat_CannotCarry_NamesTheItem(t *testing.T) { // O8
 		{`[` + outputItem + `,` + callItem + `]`, ``, "input[1]"},
 		{`[` + callItem + `,` + outputItem + `,` + outputItem + `]`, ``, "input[2].call_id"},
 		{`[` + callItem + `,{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"x"}]}]`, ``, "input[1].output[0].type"},
-		{`"x"`, `,"include":["reasoning.encrypted_content"]`, "include"},
 		{`"x"`, `,"truncation":"auto"`, "truncation"},
 		{`"x"`, `,"reasoning":{"mode":"pro"}`, "reasoning.mode"},
 		{`"x"`, `,"tools":[{"type":"function","name":"f","defer_loading":true}]`, "tools[0].defer_loading"},
