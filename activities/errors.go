@@ -15,6 +15,7 @@ import (
 	"berth/internal/lease"
 	"berth/internal/ledger"
 	"berth/internal/llm"
+	"berth/internal/openai"
 	"berth/internal/stream"
 )
 
@@ -36,6 +37,7 @@ func translate(ctx context.Context, err error) error {
 	}
 	var call *llm.CallError
 	var known *berth.Error
+	var request *openai.Error
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errEnded), errors.Is(err, errEnded), errors.Is(err, stream.ErrEnded):
 		return final(berth.CodeCancelled, "already ended", err)
@@ -54,6 +56,8 @@ func translate(ctx context.Context, err error) error {
 			return again(call.Code, call.Message, call.RetryAfter, err)
 		}
 		return final(call.Code, call.Message, err)
+	case errors.As(err, &request) && request.Final: // such as a conversation of which a response was deleted meanwhile
+		return final(berth.CodeInvalid, request.Message, err)
 	case errors.As(err, &known):
 		if known.Code == berth.CodeUnavailable || known.Code == berth.CodeInternal {
 			return again(known.Code, known.Message, 0, err)

@@ -165,7 +165,7 @@ func (a *answering) begin() error {
 				return err
 			}
 		}
-		r.head, r.sent = nil, len(r.head)
+		r.head, r.sent = nil, r.sent+len(r.head)
 	}
 	return a.comment()
 }

@@ -66,7 +66,7 @@ routes: {default: {paid: m, free: m}}
 		})
 	}
 	faults := []string{"API", "Redis and Temporal", "Redis without data", "worker"}
-	for n := 0; left.Load() > 0; n++ {
+	for n := range 4 * len(faults) {
 		switch faults[n%len(faults)] {
 		case "API":
 			d.api.kill()
@@ -110,7 +110,7 @@ type reader struct {
 }
 
 func (r *reader) run(ctx context.Context, number int) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
 	defer cancel()
 	key := fmt.Sprintf("key-%d", number)
 	err := r.retried(ctx, func() error {

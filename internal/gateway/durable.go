@@ -513,6 +513,9 @@ func (d *durable) stored(ctx context.Context, task berth.Task) (berth.Task, erro
 		if task, err = d.Tasks.GetTask(ctx, task.Ref()); err != nil {
 			return task, err
 		}
+		if !task.ContentErasedAt.IsZero() {
+			return task, berth.Errorf(berth.CodeErased, "the response was deleted")
+		}
 	}
 	return task, nil
 }
