@@ -3,14 +3,15 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/tidwall/gjson"
 
 	"berth"
 	"berth/internal/gateway"
@@ -102,7 +103,10 @@ func (s *server) respondDirectly(ctx context.Context, r *responses.Request, call
 	making.Object = func(chunk []byte) error {
 		if !begun {
 			begun = true
-			if err := errors.Join(w.Begin(), w.Started()); err != nil {
+			if err := w.Begin(); err != nil {
+				return err
+			}
+			if err := w.Started(); err != nil {
 				return err
 			}
 		}
@@ -323,5 +327,47 @@ func (s *server) listInputItems(c echo.Context, caller modelCaller) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, map[string]any{"object": "list", "data": r.Input(), "has_more": false})
+	items := r.Input()
+	switch c.QueryParam("order") {
+	case "", "desc":
+		slices.Reverse(items)
+	case "asc":
+	default:
+		return refusedParam("order", "invalid_value", "must be asc or desc")
+	}
+	if after := c.QueryParam("after"); after != "" {
+		at := slices.IndexFunc(items, func(item json.RawMessage) bool { return itemID(item) == after })
+		if at < 0 {
+			return refusedParam("after", "invalid_value", "must be the id of an item of the list")
+		}
+		items = items[at+1:]
+	}
+	limit := defaultItems
+	if text := c.QueryParam("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxItems {
+			return refusedParam("limit", "invalid_value", fmt.Sprintf("must be a number from 1 to %d", maxItems))
+		}
+	}
+	list := itemList{Object: "list", Data: items[:min(limit, len(items))], HasMore: len(items) > limit}
+	if n := len(list.Data); n > 0 {
+		list.FirstID, list.LastID = itemID(list.Data[0]), itemID(list.Data[n-1])
+	}
+	return c.JSON(http.StatusOK, list)
 }
+
+// Numbers of items that are listed together, as with OpenAI.
+const (
+	defaultItems = 20
+	maxItems     = 100
+)
+
+// itemList is a page of the items of a request.
+type itemList struct {
+	Object  string            `json:"object"`
+	Data    []json.RawMessage `json:"data"`
+	FirstID string            `json:"first_id,omitempty"`
+	LastID  string            `json:"last_id,omitempty"`
+	HasMore bool              `json:"has_more"`
+}
+
+func itemID(item json.RawMessage) string { return gjson.GetBytes(item, "id").Str }

@@ -37,7 +37,7 @@ func TestResponses_TwoHundredWhileEverythingIsKilled_EventsAreFacts(t *testing.T
 	for i := range words {
 		words[i] = fmt.Sprintf(" word %d", i)
 	}
-	provider.Answer(testprovider.Write(50*time.Millisecond, words...))
+	provider.Answer(testprovider.Write(150*time.Millisecond, words...))
 	file := filepath.Join(t.TempDir(), "routing.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`
 providers: {p: {baseURL: "`+provider.URL+`"}}
@@ -65,7 +65,7 @@ routes: {default: {paid: m, free: m}}
 			return err
 		})
 	}
-	faults := []string{"API", "Redis and Temporal", "Redis without data", "worker"}
+	faults := []string{"worker", "API", "Redis and Temporal", "Redis without data"}
 	for n := range 4 * len(faults) {
 		switch faults[n%len(faults)] {
 		case "API":

@@ -137,6 +137,27 @@ func TestResponses_Lifecycle_EachRequestDoesWhatItSays(t *testing.T) {
 	require.Equal(t, id, next.Get("previous_response_id").Str)
 	require.Equal(t, "Hello", d.response(t, 200, "GET", "/"+id+"/input_items", "").Get("data.0.content.0.text").Str)
 
+	many := d.response(t, 200, "POST", "", `{"model":"m","input":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"}]}`).Get("id").Str
+	items := func(query string) (texts string, last string) {
+		list := d.response(t, 200, "GET", "/"+many+"/input_items?"+query, "")
+		for _, item := range list.Get("data").Array() {
+			texts += item.Get("content.0.text").Str
+		}
+		if list.Get("has_more").Bool() {
+			texts += "…"
+		}
+		return texts, list.Get("last_id").Str
+	}
+	page, last := items("limit=2")
+	require.Equal(t, "32…", page)
+	page, _ = items("after=" + last)
+	require.Equal(t, "1", page)
+	page, _ = items("order=asc")
+	require.Equal(t, "123", page)
+	for query, param := range map[string]string{"limit=0": "limit", "order=up": "order", "after=x": "after"} {
+		require.Equal(t, param, d.response(t, 400, "GET", "/"+many+"/input_items?"+query, "").Get("error.param").Str)
+	}
+
 	require.True(t, d.response(t, 200, "DELETE", "/"+id, "").Get("deleted").Bool())
 	d.response(t, 404, "GET", "/"+id, "")
 	d.response(t, 404, "DELETE", "/"+id, "")

@@ -47,7 +47,7 @@ func TestCLI_TeamAdministrator_ManagesKeysOfTheTeam(t *testing.T) {
 	require.Contains(t, run(false, "key revoke "+other.KeyID), "API key not found")
 
 	run(true, "budget set --key "+id+" --credits 3 --period day")
-	require.Regexp(t, `(?m)^key +`+id+` +3 .*\nteam +search +100 `, run(true, "budget list"))
+	require.Regexp(t, `(?m)^key +`+id+` +Nightly +3 .*\nteam +search +100 `, run(true, "budget list"))
 	require.Contains(t, run(true, "budget show --team search"), "100")
 	require.Contains(t, run(false, "budget set --team search --credits 1000"), "only operators change the budget of a team")
 	require.Contains(t, run(false, "budget set --key "+other.KeyID+" --credits 1"), "API key not found")

@@ -141,6 +141,11 @@ func (d *durable) answer(ctx context.Context, joined bool) (ended bool, err erro
 			return berth.CodeOf(err) != berth.CodeUnavailable && berth.CodeOf(err) != berth.CodeInternal, err
 		}
 	}
+	if joined {
+		if err := d.confirm(ctx); err != nil {
+			return false, err
+		}
+	}
 	if d.Response != nil {
 		if err := d.accepted(ctx, joined); err != nil {
 			return false, err
@@ -156,6 +161,16 @@ func (d *durable) answer(ctx context.Context, joined bool) (ended bool, err erro
 		defer stop()
 	}
 	return d.follow(ctx)
+}
+
+// confirm waits until the call that the client has joined is accepted: as long as it is not, its row may be withdrawn. If it was, the call is accepted
+// now.
+func (d *durable) confirm(ctx context.Context) error {
+	task, found, err := berth.Found(d.Tasks.GetTask(ctx, d.plan.Ref()))
+	if err == nil && (!found || task.Status == berth.TaskPending) {
+		_, _, err = d.Starter.SubmitTask(ctx, d.plan)
+	}
+	return err
 }
 
 // accepted tells the client which response it gets. One that was accepted for an earlier request may differ from the plan.
