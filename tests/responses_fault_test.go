@@ -67,6 +67,7 @@ routes: {default: {paid: m, free: m}}
 	}
 	faults := []string{"worker", "API", "Redis and Temporal", "Redis without data"}
 	for n := range 4 * len(faults) {
+		d.eventually("calls", func() bool { return provider.InFlight() > 0 || left.Load() == 0 })
 		switch faults[n%len(faults)] {
 		case "API":
 			d.api.kill()
@@ -74,6 +75,7 @@ routes: {default: {paid: m, free: m}}
 		case "Redis and Temporal":
 			d.infra.kill()
 			d.startInfra()
+			pauseFor(t, 15*time.Second, &left) // as below: workers have ended their calls
 		case "Redis without data":
 			_ = d.redis().FlushAll(t.Context()).Err()
 		case "worker":
