@@ -164,8 +164,6 @@ type ResponseCall struct {
 	Background bool `json:"background,omitempty"` // no disconnect cancels it
 	// Store: it can be read and continued until its retention ends. Otherwise only a retry of its client gets it.
 	Store bool `json:"store,omitempty"`
-	// Previous is the response that it continues.
-	Previous string `json:"previous,omitempty"`
 	// Followed: a client may have read events before the end. From then on no attempt makes the answer again.
 	Followed bool `json:"followed,omitempty"`
 }

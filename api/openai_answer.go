@@ -145,15 +145,15 @@ func (a *answering) position(ahead int) error {
 // accepted notes which response the client gets.
 func (a *answering) accepted(plan berth.TaskPlan) error {
 	r := a.response
-	r.head = headOf(r.request, plan)
-	r.head = r.head[min(r.after+1, len(r.head)):]
+	head := headOf(r.request, plan)
+	r.head = head[min(r.after+1, len(head)):]
 	switch {
 	case !r.early:
 		return nil
 	case a.stream:
 		return a.begin()
 	default:
-		return a.out.whole(responses.Final(headOf(r.request, plan)[0]))
+		return a.out.whole(responses.Final(head[0]))
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"berth"
 	"berth/internal/gateway"
-	"berth/internal/ledger"
 	"berth/internal/openai"
 	"berth/internal/responses"
 )
@@ -45,9 +44,9 @@ func (s *server) createResponse(c echo.Context, caller modelCaller) error {
 	direct := caller.key.Durability != berth.DurabilityDurable // that of a user has none
 	switch {
 	case direct && r.Background:
-		return refusedParam("background", "unsupported_value", "needs a key with durable calls: those of this one end with the connection")
+		return openai.Invalid("background", "unsupported_value", "needs a key with durable calls: those of this one end with the connection")
 	case direct && r.PreviousID != "":
-		return refusedParam("previous_response_id", "unsupported_value", "needs a key with durable calls: nothing is stored of those of this one")
+		return openai.Invalid("previous_response_id", "unsupported_value", "needs a key with durable calls: nothing is stored of those of this one")
 	case direct:
 		r.Store = false
 	}
@@ -79,7 +78,7 @@ func (s *server) createResponse(c echo.Context, caller modelCaller) error {
 	}
 	durable := s.durableCall(c, caller, call, repeated, body)
 	durable.Stream, durable.IDPrefix = r.Stream, responsePrefix
-	durable.Response = &berth.ResponseCall{Background: r.Background, Store: r.Store, Previous: r.PreviousID}
+	durable.Response = &berth.ResponseCall{Background: r.Background, Store: r.Store}
 	return s.answerCall(c, call.Limits, r.Stream, as, func(ctx context.Context, client gateway.Client) error {
 		return s.Gateway.MakeDurable(ctx, durable, client)
 	})
@@ -166,7 +165,7 @@ func (s *server) getResponse(c echo.Context, caller modelCaller) error {
 	from := -1
 	if after := c.QueryParam(startingAfter); after != "" {
 		if from, err = strconv.Atoi(after); err != nil || from < 0 {
-			return refusedParam(startingAfter, "invalid_value", "must be the sequence_number of an event")
+			return openai.Invalid(startingAfter, "invalid_value", "must be the sequence_number of an event")
 		}
 	}
 	r, err := s.requestOf(c.Request().Context(), t)
@@ -192,7 +191,7 @@ func wantsStream(c echo.Context) (bool, error) {
 		return true, nil
 	case "", "false":
 	default:
-		return false, refusedParam("stream", "invalid_value", "must be true or false")
+		return false, openai.Invalid("stream", "invalid_value", "must be true or false")
 	}
 	var body struct {
 		Stream bool `json:"stream"`
@@ -205,10 +204,6 @@ func wantsStream(c echo.Context) (bool, error) {
 		return false, errorIn("", berth.CodeInvalid, "the request must have no body")
 	}
 	return body.Stream || c.QueryParam(startingAfter) != "", nil
-}
-
-func refusedParam(param, code, message string) error {
-	return &openai.Error{Status: http.StatusBadRequest, Type: openai.TypeRequest, Param: param, Code: code, Message: param + ": " + message, Final: true}
 }
 
 // requestOf returns the request of a response.
@@ -258,7 +253,7 @@ func (s *server) cancelResponse(c echo.Context, caller modelCaller) error {
 		return err
 	}
 	if !t.Forwarded.Response.Background {
-		return refusedParam("response_id", "invalid_value", "only a response that was created with background can be cancelled")
+		return openai.Invalid("response_id", "invalid_value", "only a response that was created with background can be cancelled")
 	}
 	if !t.Status.Final() {
 		if err := s.Starter.CancelTask(ctx, t.Ref()); err != nil && berth.CodeOf(err) != berth.CodeConflict && berth.CodeOf(err) != berth.CodeNotFound {
@@ -309,10 +304,7 @@ func (s *server) deleteResponse(c echo.Context, caller modelCaller) error {
 			Message: "the response has not ended: cancel it before it is deleted",
 		}
 	}
-	if err := s.Ledger.EraseTask(ctx, t.Ref()); err != nil {
-		return err
-	}
-	if err := s.dropEvents(ctx, ledger.TaskStream{TaskRef: t.Ref(), ServiceID: t.ServiceID}); err != nil {
+	if err := s.eraseContent(ctx, t); err != nil {
 		return err
 	}
 	return c.JSON(http.StatusOK, map[string]any{"id": t.ID, "object": "response", "deleted": true})
@@ -333,19 +325,19 @@ func (s *server) listInputItems(c echo.Context, caller modelCaller) error {
 		slices.Reverse(items)
 	case "asc":
 	default:
-		return refusedParam("order", "invalid_value", "must be asc or desc")
+		return openai.Invalid("order", "invalid_value", "must be asc or desc")
 	}
 	if after := c.QueryParam("after"); after != "" {
 		at := slices.IndexFunc(items, func(item json.RawMessage) bool { return itemID(item) == after })
 		if at < 0 {
-			return refusedParam("after", "invalid_value", "must be the id of an item of the list")
+			return openai.Invalid("after", "invalid_value", "must be the id of an item of the list")
 		}
 		items = items[at+1:]
 	}
 	limit := defaultItems
 	if text := c.QueryParam("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxItems {
-			return refusedParam("limit", "invalid_value", fmt.Sprintf("must be a number from 1 to %d", maxItems))
+			return openai.Invalid("limit", "invalid_value", "must be a number from 1 to %d", maxItems)
 		}
 	}
 	list := itemList{Object: "list", Data: items[:min(limit, len(items))], HasMore: len(items) > limit}

@@ -226,13 +226,18 @@ func (s *server) eraseTask(ctx context.Context, in *taskInput) (*eraseOutputBody
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Ledger.EraseTask(ctx, t.Ref()); err != nil {
-		return nil, err
-	}
-	if err := s.dropEvents(ctx, ledger.TaskStream{TaskRef: t.Ref(), ServiceID: t.ServiceID}); err != nil {
+	if err := s.eraseContent(ctx, t); err != nil {
 		return nil, err
 	}
 	return &eraseOutputBody{TaskID: t.ID, Status: t.Status, ContentErased: true}, nil
+}
+
+// eraseContent erases the texts of a task that has ended, with its events.
+func (s *server) eraseContent(ctx context.Context, t berth.Task) error {
+	if err := s.Ledger.EraseTask(ctx, t.Ref()); err != nil {
+		return err
+	}
+	return s.dropEvents(ctx, ledger.TaskStream{TaskRef: t.Ref(), ServiceID: t.ServiceID})
 }
 
 // dropEvents removes the events of an ended task, which have its texts, too, until their stream expires. Where Redis fails, the caller

@@ -37,10 +37,10 @@ const (
 	TypeQuota   = "insufficient_quota"
 )
 
-func (e *Error) Error() string { return named(e.Param, e.Message) }
+func (e *Error) Error() string { return Named(e.Param, e.Message) }
 
-// named returns a message that names the field that is wrong: clients show their users the message only.
-func named(param, message string) string {
+// Named returns a message that names the field that is wrong: clients show their users the message only.
+func Named(param, message string) string {
 	if param == "" || strings.Contains(message, param) {
 		return message
 	}
@@ -83,9 +83,9 @@ func (e *Error) SetHeader(h http.Header) {
 	}
 }
 
-// invalid returns an error of the request.
-func invalid(param, code, format string, args ...any) *Error {
-	return &Error{Status: http.StatusBadRequest, Message: named(param, fmt.Sprintf(format, args...)), Type: TypeRequest, Param: param, Code: code, Final: true}
+// Invalid returns an error of the request.
+func Invalid(param, code, format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Message: Named(param, fmt.Sprintf(format, args...)), Type: TypeRequest, Param: param, Code: code, Final: true}
 }
 
 // errorRow is what clients read for a code of berth, or for why a provider failed a call.
@@ -180,7 +180,7 @@ func ErrorOf(err error) *Error {
 		out.RetryAfter = cmp.Or(refusal.RetryAfter, out.RetryAfter)
 		return out
 	case errors.As(err, &known):
-		out := ofCode(known.Code, named(known.Field, known.Message))
+		out := ofCode(known.Code, Named(known.Field, known.Message))
 		out.Param = known.Field
 		return out
 	default:

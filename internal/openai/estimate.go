@@ -54,7 +54,7 @@ func readMessages(r *Request, value []byte) *Error {
 		}
 	}
 	if !r.size.counted {
-		return invalid("", "empty_array", "must have at least one message")
+		return Invalid("", "empty_array", "must have at least one message")
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (e *estimate) message(message []byte) *Error {
 		}
 	}
 	if !hasRole {
-		return invalid(".role", "missing_required_parameter", "a message must have a role")
+		return Invalid(".role", "missing_required_parameter", "a message must have a role")
 	}
 	return nil
 }
@@ -153,9 +153,9 @@ func readInput(r *Request, value []byte) *Error {
 	}
 	switch {
 	case !e.counted:
-		return invalid("", "empty_array", "must have at least one text")
+		return Invalid("", "empty_array", "must have at least one text")
 	case inputs > maxInputs:
-		return invalid("", "array_above_max_length", "must have at most %d texts", maxInputs)
+		return Invalid("", "array_above_max_length", "must have at most %d texts", maxInputs)
 	}
 	return nil
 }

@@ -72,12 +72,12 @@ func parse(body []byte, operation llm.Operation, table []field) (*Request, error
 		return nil, codeRows[berth.CodeTooLarge].error("the body has more than 32 MiB: send less")
 	}
 	if err := rawjson.Check(body); err != nil {
-		return nil, invalid("", "invalid_json", "the body is not valid JSON: %s", err)
+		return nil, Invalid("", "invalid_json", "the body is not valid JSON: %s", err)
 	}
 	r := &Request{raw: llm.Raw{Operation: operation}}
 	all := rawjson.Read(body)
 	if !isObject(body) {
-		return nil, invalid("", "invalid_type", "the body must be a JSON object")
+		return nil, Invalid("", "invalid_type", "the body must be a JSON object")
 	}
 	known := map[string]field{}
 	for _, f := range table {
@@ -98,12 +98,12 @@ func parse(body []byte, operation llm.Operation, table []field) (*Request, error
 		}
 		if err := f.read(r, value); err != nil {
 			err.Param = name + err.Param
-			err.Message = named(err.Param, err.Message)
+			err.Message = Named(err.Param, err.Message)
 			return nil, err
 		}
 	}
 	if r.Model == "" {
-		return nil, invalid("model", "missing_required_parameter", "the parameter model is required")
+		return nil, Invalid("model", "missing_required_parameter", "the parameter model is required")
 	}
 	return r, nil
 }

@@ -61,9 +61,9 @@ func ParseChat(body []byte) (*Request, error) {
 	}
 	switch {
 	case !r.size.counted:
-		return nil, invalid("messages", "missing_required_parameter", "the parameter messages is required")
+		return nil, Invalid("messages", "missing_required_parameter", "the parameter messages is required")
 	case r.has("stream_options") && !r.Stream:
-		return nil, invalid("stream_options", "invalid_value", "stream_options is only allowed with stream true")
+		return nil, Invalid("stream_options", "invalid_value", "stream_options is only allowed with stream true")
 	}
 	for _, name := range []string{"tools", "functions", "response_format"} {
 		r.size.add(r.value(name))
@@ -79,7 +79,7 @@ func ParseEmbeddings(body []byte) (*Request, error) {
 		return nil, err
 	}
 	if !r.size.counted {
-		return nil, invalid("input", "missing_required_parameter", "the parameter input is required")
+		return nil, Invalid("input", "missing_required_parameter", "the parameter input is required")
 	}
 	return r.complete(), nil
 }
@@ -111,9 +111,9 @@ func (r *Request) Check(m llm.Model) (excluded []string, err error) {
 	case len(excluded) == 0 || len(excluded) < len(m.Upstreams):
 		return excluded, nil
 	case lacks == "store":
-		return nil, invalid("store", "unsupported_value", "the model %s does not store answers for clients: omit store", r.Model)
+		return nil, Invalid("store", "unsupported_value", "the model %s does not store answers for clients: omit store", r.Model)
 	default:
-		return nil, invalid(lacks, "unknown_parameter",
+		return nil, Invalid(lacks, "unknown_parameter",
 			"unknown parameter %s: no upstream of the model %s accepts it; omit it, or the operator has to list it in extra in the routing file", lacks, r.Model)
 	}
 }
@@ -147,7 +147,7 @@ func text(value []byte) (string, *Error) {
 	case !ok:
 		return "", wrongType("a text", value)
 	case len(s) > maxName:
-		return "", invalid("", "string_above_max_length", "must have at most %d bytes", maxName)
+		return "", Invalid("", "string_above_max_length", "must have at most %d bytes", maxName)
 	}
 	return s, nil
 }
@@ -159,9 +159,9 @@ func number(value []byte, limit int) (int, *Error) {
 	case err != nil || n != math.Trunc(n):
 		return 0, wrongType("a whole number", value)
 	case n < 1:
-		return 0, invalid("", "integer_below_min_value", "must be at least 1")
+		return 0, Invalid("", "integer_below_min_value", "must be at least 1")
 	case n > float64(limit):
-		return 0, invalid("", "integer_above_max_value", "must be at most %d", limit)
+		return 0, Invalid("", "integer_above_max_value", "must be at most %d", limit)
 	}
 	return int(n), nil
 }
@@ -177,7 +177,7 @@ func boolean(value []byte) (bool, *Error) {
 
 // wrongType returns the error for a value of another type.
 func wrongType(want string, value []byte) *Error {
-	return invalid("", "invalid_type", "must be %s, and is %s", want, typeName(value))
+	return Invalid("", "invalid_type", "must be %s, and is %s", want, typeName(value))
 }
 
 func typeName(value []byte) string {
@@ -277,13 +277,13 @@ func readMetadata(r *Request, value []byte) *Error {
 		var err *Error
 		switch {
 		case len(r.Metadata) == maxMetadata:
-			return invalid("", "object_above_max_properties", "must have at most %d entries", maxMetadata)
+			return Invalid("", "object_above_max_properties", "must have at most %d entries", maxMetadata)
 		case utf8.RuneCountInString(name) > maxMetadataKey:
-			return invalid("", "string_above_max_length", "must have keys of at most %d characters", maxMetadataKey)
+			return Invalid("", "string_above_max_length", "must have keys of at most %d characters", maxMetadataKey)
 		case !isText:
 			err = wrongType("a text", item)
 		case utf8.RuneCountInString(text) > maxMetadataValue:
-			err = invalid("", "string_above_max_length", "must have at most %d characters", maxMetadataValue)
+			err = Invalid("", "string_above_max_length", "must have at most %d characters", maxMetadataValue)
 		}
 		if err != nil {
 			err.Param = "." + name
@@ -300,7 +300,7 @@ func readEncoding(r *Request, value []byte) *Error {
 		return err
 	}
 	if s != "float" && s != "base64" {
-		return invalid("", "invalid_value", "must be float or base64")
+		return Invalid("", "invalid_value", "must be float or base64")
 	}
 	r.raw.Base64 = s == "base64"
 	return nil

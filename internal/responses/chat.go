@@ -121,7 +121,7 @@ func chatRefusesTool(tool []byte) *openai.Error {
 }
 
 func unsupported(param, why string) *openai.Error {
-	return invalid(param, "unsupported_value", "%s", named(param, why))
+	return invalid(param, "unsupported_value", "%s", openai.Named(param, why))
 }
 
 // mapped returns a list with each of its items changed.

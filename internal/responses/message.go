@@ -85,7 +85,7 @@ func (r *Request) messages(earlier []json.RawMessage) ([]byte, error) {
 // at returns an error of an item with its place.
 func (c *conversation) at(i int, err *openai.Error) *openai.Error {
 	err.Param = place(i, c.earlier) + err.Param
-	err.Message = named(err.Param, err.Message)
+	err.Message = openai.Named(err.Param, err.Message)
 	return err
 }
 

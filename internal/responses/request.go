@@ -81,7 +81,7 @@ func Parse(body []byte) (*Request, error) {
 		}
 		if err := f.read(r, value); err != nil {
 			err.Param = name + err.Param
-			err.Message = named(err.Param, err.Message)
+			err.Message = openai.Named(err.Param, err.Message)
 			return nil, err
 		}
 	}
@@ -446,12 +446,4 @@ func kindOf(v []byte) string {
 // invalid returns an error of the request.
 func invalid(param, code, format string, args ...any) *openai.Error {
 	return &openai.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: openai.TypeRequest, Param: param, Code: code, Final: true}
-}
-
-// named returns a message that names the parameter that is wrong: clients show their users the message only.
-func named(param, message string) string {
-	if param == "" || strings.Contains(message, param) {
-		return message
-	}
-	return param + ": " + message
 }
