@@ -165,7 +165,7 @@ func keyLimit(field string, n int) error {
 }
 
 // Distinct returns the values in their order, each once.
-func Distinct(values []string) (out []string) {
+func Distinct[T comparable](values []T) (out []T) {
 	for _, v := range values {
 		if !slices.Contains(out, v) {
 			out = append(out, v)

@@ -26,6 +26,8 @@ const (
 	RuleExecutionOverdue    ReconcileRule = "execution-past-deadline"
 	RuleRunWithoutExecution ReconcileRule = "run-without-execution"
 
+	RuleDeliveryWithoutRun ReconcileRule = "delivery-without-run"
+
 	RuleConferenceWithoutRun     ReconcileRule = "conference-without-run"
 	RuleRunWithoutConference     ReconcileRule = "run-without-conference"
 	RuleOwnerNotLive             ReconcileRule = "owner-not-live"
@@ -107,6 +109,10 @@ var reconcileRules = []ReconcileRuleInfo{
 	{
 		Rule:  RuleExecutionOverdue,
 		Finds: "an execution is open a minute after its deadline", Repairs: "its run is terminated and it fails with the code deadline_exceeded",
+	},
+	{
+		Rule:  RuleDeliveryWithoutRun,
+		Finds: "an event of a webhook was to be sent a minute ago and has no run", Repairs: "the run is started",
 	},
 	{
 		Rule:  RuleSlotWithoutRun,

@@ -259,7 +259,14 @@ const (
 	FinishStop    = "stop"
 	FinishLength  = "length"  // the answer reached the token limit: it is truncated
 	FinishUnknown = "unknown" // the stream ended as complete streams do, without a reason
+	// FinishFiltered is of forwarded requests only: the provider withheld a part of the answer.
+	FinishFiltered = "content_filter"
 )
+
+// Incomplete reports whether a part of the answer of a task that has completed is missing.
+func (t Task) Incomplete() bool {
+	return t.FinishReason == FinishLength || t.FinishReason == FinishFiltered
+}
 
 // Usage is what model calls consumed. It is estimated for providers that report none.
 type Usage struct {

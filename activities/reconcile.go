@@ -94,6 +94,7 @@ func (r *Reconciler) rules() map[berth.ReconcileRule]rule {
 		berth.RuleExecutionOverdue:    {r.executionOverdue, r.endOverdueExecution},
 		berth.RuleRunWithoutExecution: {r.runWithoutExecution, r.restoreExecution},
 		berth.RuleSlotWithoutRun:      {r.slotWithoutRun, r.releaseSlot},
+		berth.RuleDeliveryWithoutRun:  {r.deliveryWithoutRun, r.startDelivery},
 
 		berth.RuleConferenceWithoutRun:     {r.conferenceWithoutRun, r.restartConference},
 		berth.RuleRunWithoutConference:     {r.runWithoutConference, r.saveConference},
@@ -258,6 +259,7 @@ func (p *pass) compare(ctx context.Context) error {
 		{"unsettled tasks", p.unsettledTasks},
 		{"abandoned calls", p.abandonedCalls},
 		{"overdue executions", p.overdueExecutions},
+		{"unsent events", p.unsentDeliveries},
 		{"owners of conferences", p.owners},
 	}
 	if p.Kind == berth.ReconcileFull {

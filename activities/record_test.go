@@ -86,7 +86,7 @@ func TestSendRecord_Attempts_OutcomeIsStored(t *testing.T) {
 	status.Store(http.StatusTooManyRequests)
 	require.ErrorAs(t, run(), &failed)
 	require.False(t, failed.NonRetryable())
-	require.Equal(t, workflows.MaxRecordPause, failed.NextRetryDelay(), "as requested, at most an hour")
+	require.Equal(t, workflows.MaxSendPause, failed.NextRetryDelay(), "as requested, at most an hour")
 	delivery := func() berth.RecordDelivery {
 		d, err := d.Ledger.FindDelivery(t.Context(), c.ID)
 		require.NoError(t, err)

@@ -65,6 +65,7 @@ type Starter interface {
 	ExtendConference(ctx context.Context, e164 string, req workflows.ExtendRequest) (berth.Conference, error)
 	SignalConference(ctx context.Context, e164, signal string, arg any) (running bool, err error)
 	SendRecord(ctx context.Context, in workflows.RecordInput, again bool) error
+	SendEvent(ctx context.Context, in workflows.WebhookInput, again bool) error
 	ReportUnits(ctx context.Context, units []berth.NodeRef) error
 
 	// Reconcile starts a full pass of the reconciliation and returns its id.
@@ -114,6 +115,7 @@ type Config struct {
 	Admission         Admission                 // of tasks; zero values are no limits
 	NumbersFrom       string                    // first number that is assigned to conferences: 8881000000
 	RecordWithin      time.Duration             // for how long sending a detail record is retried; 0 where none are sent
+	PrivateWebhooks   bool                      // webhooks may have http URLs and addresses that are not public
 	SignallingURL     string                    // where participants connect; empty: the address of the request
 	SignallingDirect  bool                      // participants connect to the media units, not to the signalling proxy
 	TaskQueues        func() []string           // of Temporal, whose state operators see
@@ -210,6 +212,7 @@ func New(d Deps) (*echo.Echo, error) {
 	s.poolRoutes()
 	s.teamRoutes()
 	s.keyRoutes()
+	s.webhookRoutes()
 	s.budgetRoutes()
 	s.fleetConfigRoutes()
 	s.assignmentRoutes()
@@ -331,6 +334,7 @@ var tags = []*huma.Tag{
 	{Name: "sessions", Description: "Live translation: sessions, turns and their jobs"},
 	{Name: "signalling", Description: "Connections of participants to media units"},
 	{Name: "tasks", Description: "Language model tasks"},
+	{Name: "webhooks", Description: "URLs to which events about ended work are sent"},
 	{Name: "templates", Description: "What tasks are made of: variables, steps, prompts and schemas, in versions"},
 }
 

@@ -96,6 +96,22 @@ func (s *fakeStarter) SendRecord(_ context.Context, in workflows.RecordInput, ag
 	return b.failure
 }
 
+func (s *fakeStarter) SendEvent(_ context.Context, in workflows.WebhookInput, again bool) error {
+	b, unlock := s.open()
+	defer unlock()
+	if b.failure == nil && again {
+		b.events = append(b.events, in.DeliveryID)
+	}
+	return b.failure
+}
+
+// sentEvents returns the ids of the deliveries that were started.
+func (s *fakeStarter) sentEvents() []string {
+	b, unlock := s.open()
+	defer unlock()
+	return slices.Clone(b.events)
+}
+
 // sentRecords returns the ids of the conferences whose records were sent again.
 func (s *fakeStarter) sentRecords() []string {
 	b, unlock := s.open()

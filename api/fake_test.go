@@ -33,6 +33,7 @@ type book struct {
 	queues      map[string]starter.QueueState
 	described   int      // calls of DescribeQueue
 	records     []string // ids of conferences whose records were sent again
+	events      []string // ids of deliveries that were started
 }
 
 type storedTurn struct {

@@ -148,7 +148,7 @@ func (s *server) putKey(ctx context.Context, in *putKeyInput) (*client.Key, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(fixed("keyId", b.KeyID, old.ID), fixed("teamId", b.TeamID, old.TeamID), fixed("appId", b.AppID, old.AppID)); err != nil {
+	if err := cmp.Or(fixed("keyId", "key", b.KeyID, old.ID), fixed("teamId", "key", b.TeamID, old.TeamID), fixed("appId", "key", b.AppID, old.AppID)); err != nil {
 		return nil, err
 	}
 	k, err := s.Ledger.PutKey(ctx, in.ID, settings, b.ExpiresAt)
@@ -160,10 +160,10 @@ func (s *server) putKey(ctx context.Context, in *putKeyInput) (*client.Key, erro
 	return &v, nil
 }
 
-// fixed returns CodeInvalid for a field that is given and differs from what the key has.
-func fixed(field, given, has string) error {
+// fixed returns CodeInvalid for a field that is given and differs from what the key or webhook has.
+func fixed(field, of, given, has string) error {
 	if given != "" && given != has {
-		return berth.Invalid(field, "cannot be changed: the key has %q; create another one", has)
+		return berth.Invalid(field, "cannot be changed: the %s has %q; create another one", of, has)
 	}
 	return nil
 }

@@ -106,6 +106,7 @@ func (o *options) connect() {
 		o.Temporal.UIURL = secret.Address("http://" + o.TemporalUIAddr)
 	}
 	o.Worker.Drain = min(o.Worker.Drain, drain)
+	o.Webhook.AllowPrivate = true // the receivers of a developer run here
 	if o.Model.LocalURL == "" && o.runs(partModel) {
 		o.Model.LocalURL = secret.Address("http://" + o.ModelServer.Addr + "/v1")
 	}

@@ -59,7 +59,8 @@ func (s *stack) replayPage(c temporalclient.Client, page []byte) (next []byte) {
 			workflows.ExecutionWorkflow: workflows.Execution, workflows.ConferenceWorkflow: workflows.Conference,
 			workflows.LinkWorkflow: workflows.Link, workflows.ProbeWorkflow: workflows.Probe, workflows.ReportWorkflow: workflows.Report,
 			workflows.RetentionWorkflow: workflows.Retention, workflows.ReconcileWorkflow: workflows.Reconcile,
-			workflows.RecordWorkflow: workflows.Record,
+			workflows.RecordWorkflow:  workflows.Record,
+			workflows.WebhookWorkflow: workflows.Webhook,
 		} {
 			replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 		}

@@ -20,6 +20,7 @@ type needs string
 
 const (
 	needsRedis         needs = health.Redis
+	needsDatabase      needs = health.Database
 	needsRedisDatabase needs = health.Redis + " " + health.Database
 	needsOfModels            = needsRedisDatabase
 )
@@ -163,7 +164,6 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.ProbeWorkflow:     workflows.Probe,
 			workflows.RetentionWorkflow: workflows.Retention,
 			workflows.ReconcileWorkflow: workflows.Reconcile,
-			workflows.RecordWorkflow:    workflows.Record,
 		},
 		activities: map[string]any{
 			workflows.LoseUnitActivity:      links.LoseUnit,
@@ -176,9 +176,22 @@ func workflowQueues(acts Activities, opts Options) []queue {
 			workflows.RestoreStateActivity:      acts.Reconciler.RestoreState,
 			workflows.FindDifferencesActivity:   acts.Reconciler.FindDifferences,
 			workflows.RepairDifferencesActivity: acts.Reconciler.RepairDifferences,
-
+		},
+	}, {
+		name:    workflows.TaskQueueWebhooks,
+		needs:   needsDatabase,
+		options: worker.Options{WorkerStopTimeout: opts.Drain},
+		// A delivery may last for days.
+		upgrades: workflow.VersioningBehaviorAutoUpgrade,
+		workflows: map[string]any{
+			workflows.RecordWorkflow:  workflows.Record,
+			workflows.WebhookWorkflow: workflows.Webhook,
+		},
+		activities: map[string]any{
 			workflows.SendRecordActivity:    acts.Records.SendRecord,
 			workflows.AbandonRecordActivity: acts.Records.AbandonRecord,
+			workflows.SendEventActivity:     acts.Webhooks.SendEvent,
+			workflows.AbandonEventActivity:  acts.Webhooks.AbandonEvent,
 		},
 	}}
 }

@@ -57,6 +57,7 @@ type Activities struct {
 	Retention   *activities.Retention
 	Reconciler  *activities.Reconciler
 	Records     *activities.Records
+	Webhooks    *activities.Webhooks
 }
 
 // Run polls the selected task queues until ctx ends, and then stops. Queues of models are added and removed meanwhile. Running activities

@@ -42,7 +42,7 @@ func TestWorkflowID_AnyName_FitsAndIsUnique(t *testing.T) { // FA4
 	longest := strings.Repeat("i", 128)
 	for _, got := range []string{
 		workflows.TurnWorkflowID(longest), workflows.ExecutionWorkflowID(longest), workflows.ConferenceWorkflowID("999999999999999"),
-		workflows.LinkWorkflowID(longest, 1<<62), workflows.RecordWorkflowID(longest), workflows.RestoreWorkflowID(1 << 62),
+		workflows.LinkWorkflowID(longest, 1<<62), workflows.RecordWorkflowID(longest), workflows.WebhookWorkflowID(longest), workflows.RestoreWorkflowID(1 << 62),
 	} {
 		require.False(t, workflows.Shortened(got), got)
 	}

@@ -25,6 +25,7 @@ const (
 	RetentionWorkflow  = "Retention"  // removes expired data
 	ReconcileWorkflow  = "Reconcile"  // repairs what was lost outside of berth
 	RecordWorkflow     = "Record"     // sends the detail record of one conference
+	WebhookWorkflow    = "Webhook"    // sends one event to one webhook
 )
 
 // metricRecovery is the metric of the time from the loss of a conference's unit until the conference is open again.
@@ -39,12 +40,13 @@ const (
 	TaskQueueTurns       = "turns"
 	TaskQueueExecutions  = "executions"
 	TaskQueueConferences = "conferences"
-	TaskQueueLinks       = "links" // Link, Report, Probe, Retention, Reconcile and Record
+	TaskQueueLinks       = "links"    // Link, Report, Probe, Retention and Reconcile
+	TaskQueueWebhooks    = "webhooks" // Record and Webhook
 )
 
 // TaskQueues returns the task queues of workflows.
 func TaskQueues() []string {
-	return []string{TaskQueueTasks, TaskQueueTurns, TaskQueueExecutions, TaskQueueConferences, TaskQueueLinks}
+	return []string{TaskQueueTasks, TaskQueueTurns, TaskQueueExecutions, TaskQueueConferences, TaskQueueLinks, TaskQueueWebhooks}
 }
 
 // Workflow ids. Each is made by WorkflowID.
@@ -55,6 +57,7 @@ const (
 	TurnPrefix       = "turn:"
 	ExecutionPrefix  = "execution:"
 	ConferencePrefix = "conference:"
+	WebhookPrefix    = "webhook:"
 )
 
 // TaskWorkflowID is the workflow id of a task.
@@ -97,6 +100,9 @@ func ProbeWorkflowID(id string) string { return WorkflowID("probe:" + id) }
 
 // RecordWorkflowID is the workflow id of sending the detail record of a conference.
 func RecordWorkflowID(conferenceID string) string { return WorkflowID("record:" + conferenceID) }
+
+// WebhookWorkflowID is the workflow id of a delivery to a webhook.
+func WebhookWorkflowID(deliveryID string) string { return WorkflowID(WebhookPrefix + deliveryID) }
 
 // RetentionID is the id of the schedule of Retention, and the prefix of the workflow ids of its runs.
 const RetentionID = "retention"
@@ -253,6 +259,14 @@ const (
 	SendRecordActivity = "SendRecord"
 	// AbandonRecordActivity stores that a record is not sent again; retried until it succeeds.
 	AbandonRecordActivity = "AbandonRecord"
+)
+
+// Activities of webhooks.
+const (
+	// SendEventActivity makes one attempt to send an event.
+	SendEventActivity = "SendEvent"
+	// AbandonEventActivity stores that an event is not sent again; retried until it succeeds.
+	AbandonEventActivity = "AbandonEvent"
 )
 
 // ErrorExpired is the type of DispatchJob's error when the same dispatch was decided by an earlier call whose reply was

@@ -28,6 +28,7 @@ var corpora = []struct {
 	{workflows.RetentionWorkflow, "retention", workflows.Retention, 1},
 	{workflows.ReconcileWorkflow, "reconcile", workflows.Reconcile, 2},
 	{workflows.RecordWorkflow, "record", workflows.Record, 2},
+	{workflows.WebhookWorkflow, "webhook", workflows.Webhook, 2},
 }
 
 func replayer(name string, fn any) worker.WorkflowReplayer {
@@ -93,6 +94,9 @@ func TestWorkflows_ChangedCommands_DoNotReplay(t *testing.T) { // P1: proves tha
 		}),
 		workflows.RecordWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.RecordInput) (any, error) {
 			return nil, workflows.Record(ctx, in)
+		}),
+		workflows.WebhookWorkflow: sleepFirst(func(ctx workflow.Context, in workflows.WebhookInput) (any, error) {
+			return nil, workflows.Webhook(ctx, in)
 		}),
 		workflows.RetentionWorkflow: sleepFirst(func(ctx workflow.Context, _ any) (workflows.RetentionResult, error) {
 			return workflows.Retention(ctx)

@@ -29,8 +29,8 @@ func change[T any](g given, flag string, field *T, value T) {
 }
 
 // changeList is change for a list, which an empty text empties.
-func changeList(g given, flag string, field *[]string, value []string) {
-	change(g, flag, field, slices.DeleteFunc(slices.Clone(value), func(v string) bool { return v == "" }))
+func changeList[T ~string](g given, flag string, field *[]T, value []T) {
+	change(g, flag, field, slices.DeleteFunc(slices.Clone(value), func(v T) bool { return v == "" }))
 }
 
 // found returns the zero value for what the server does not have.

@@ -40,6 +40,7 @@ type commands struct {
 	App        appCommands        `cmd:"" help:"List and define applications of teams."`
 	Key        keyCommands        `cmd:"" help:"Create, list, change and revoke API keys."`
 	Budget     budgetCommands     `cmd:"" help:"List and define budgets of API keys and teams."`
+	Webhook    webhookCommands    `cmd:"" help:"Define the URLs to which events about ended work are sent, and list what was sent."`
 	Pool       poolCommands       `cmd:"" help:"List and define pools."`
 	Execution  executionCommands  `cmd:"" help:"Submit, watch, list and cancel executions."`
 	Model      modelCommands      `cmd:"" help:"List, pause, resume and limit models."`

@@ -121,7 +121,7 @@ func RunAPI(ctx context.Context, cfg config.Config, logger *slog.Logger, probe *
 			Admission: api.Admission{
 				Queue: cfg.API.QueueMaxSize, Service: cfg.API.ServiceMaxSize, Executions: cfg.API.ExecutionsMax, PaidRate: cfg.API.PaidRate, FreeRate: cfg.API.FreeRate,
 			},
-			Conferences: conferenceRules(cfg.Conference), RecordWithin: cfg.Record.RetryFor(), SignIn: signIn(cfg.Identity),
+			Conferences: conferenceRules(cfg.Conference), RecordWithin: cfg.Record.RetryFor(), PrivateWebhooks: cfg.Webhook.AllowPrivate, SignIn: signIn(cfg.Identity),
 			TaskQueues: queues, ReconcileEvery: cfg.Reconcile.Every, CallWait: cfg.API.CallWait, CallHold: cfg.API.CallHold,
 		},
 		Logger: logger, Verifier: tokens,

@@ -55,6 +55,8 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 		return err
 	}
 	calls := &starter.Starter{Client: b.temporal, Namespace: b.namespace, Converter: payload.NewDataConverter(keys)}
+	onDeliveries, added := activities.AddedDeliveries()
+	b.ledger.OnDeliveries(onDeliveries)
 	room := b.waitingRoom(cfg, calls, logger)
 	running := activities.NewRunning(b.scripts, logger)
 	published := stream.Options{
@@ -99,7 +101,10 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 			RecordWithin: cfg.Record.RetryFor(),
 		},
 		Records: &activities.Records{Ledger: b.ledger, Webhook: records, Logger: logger},
-		Links:   &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
+		Webhooks: &activities.Webhooks{
+			Ledger: b.ledger, Starter: calls, AllowPrivate: cfg.Webhook.AllowPrivate, Logger: logger,
+		},
+		Links: &activities.Links{Starter: calls, Ledger: b.ledger, Scripts: b.scripts, Logger: logger},
 		Retention: &activities.Retention{
 			Ledger: b.ledger, Texts: cfg.Retention.Texts, Rows: cfg.Retention.Rows, Logger: logger,
 		},
@@ -146,6 +151,7 @@ func RunWorker(ctx context.Context, cfg config.Config, logger *slog.Logger, prob
 	services.Go(func() error { return room.Run(serviceCtx) })
 	services.Go(func() error { return running.Run(serviceCtx) })
 	services.Go(func() error { return nodes.Run(serviceCtx) })
+	services.Go(func() error { return acts.Webhooks.StartDeliveries(serviceCtx, added) })
 	services.Go(func() error { polled.mark(workerCtx); return nil })
 	services.Go(func() error { polled.watch(workerCtx); return nil })
 	services.Go(func() error {

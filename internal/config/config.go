@@ -32,6 +32,7 @@ type Config struct {
 
 	Signalling Signalling `embed:"" group:"Participants of conferences (applied by API processes)"`
 	Record     Record     `embed:"" group:"Detail records of conferences"`
+	Webhook    Webhook    `embed:"" group:"Webhooks"`
 
 	Conference Conference `embed:"" group:"Conferences (applied by API processes; licences by workers)"`
 
@@ -138,7 +139,7 @@ func (s Stream) FlushInterval() time.Duration {
 func (s Stream) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
 // knownQueues lists what selects task queues, besides single models.
-var knownQueues = []string{"tasks", "turns", "executions", "conferences", "links", "models"}
+var knownQueues = []string{"tasks", "turns", "executions", "conferences", "links", "webhooks", "models"}
 
 // Validate returns an error that lists every invalid setting with its flag and environment variable.
 func (c *Config) Validate() error {

@@ -15,6 +15,11 @@ type Record struct {
 	AllowPrivate bool          `help:"Permit http, and loopback, private and link-local addresses, for --record-url." name:"record-allow-private" env:"BERTH_RECORD_ALLOW_PRIVATE"`
 }
 
+// Webhook holds the settings of the webhooks that users define.
+type Webhook struct {
+	AllowPrivate bool `help:"Permit http, and loopback, private and link-local addresses, for webhooks. All who may define one can then send events to hosts of your network." name:"webhook-allow-private" env:"BERTH_WEBHOOK_ALLOW_PRIVATE"`
+}
+
 // Options returns the options of the webhook; URL is empty where records are not sent.
 func (r Record) Options() webhook.Options {
 	return webhook.Options{URL: string(r.URL), Secrets: secret.Strings(r.Secrets), SecretsFile: r.SecretsFile, AllowPrivate: r.AllowPrivate}

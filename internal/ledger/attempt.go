@@ -167,6 +167,7 @@ func (r StepResult) owner() int64 { return cmp.Or(r.RecordedBy, r.Fence) }
 // repeated call of the same attempt returns the first output and changes nothing. CodeConflict with ErrStale when another attempt recorded the step or the fence is
 // old, with ErrFinal when the task has ended.
 func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID string, err error) {
+	var events added
 	err = l.inTx(ctx, "finish step", func(tx *sql.Tx) error {
 		t, _, err := l.lockTask(ctx, tx, r.Ref())
 		if err != nil {
@@ -193,12 +194,13 @@ func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID st
 		if err != nil || !r.Completes {
 			return err
 		}
-		_, err = endTask(ctx, tx, t, End{TaskRef: r.Ref(), Status: berth.TaskCompleted, ResultAssetID: outputAssetID})
+		_, events, err = endTask(ctx, tx, t, End{TaskRef: r.Ref(), Status: berth.TaskCompleted, ResultAssetID: outputAssetID})
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
+	l.announce(events)
 	return outputAssetID, nil
 }
 

@@ -34,6 +34,7 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 	if !e.Status.Final() {
 		return t, false, berth.Invalid("status", "%q does not end a task", e.Status)
 	}
+	var events added
 	err = l.inTx(ctx, "finish task", func(tx *sql.Tx) error {
 		before, _, err := l.lockTask(ctx, tx, e.TaskRef)
 		if err != nil {
@@ -46,15 +47,18 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 		if !e.Unchanged.IsZero() && !e.Unchanged.Equal(before.UpdatedAt) {
 			return stale()
 		}
-		t, err = endTask(ctx, tx, before, e)
+		t, events, err = endTask(ctx, tx, before, e)
 		won = true
 		return err
 	})
+	if err == nil {
+		l.announce(events)
+	}
 	return t, won && err == nil, err
 }
 
-// endTask ends an open task, which is locked and had the state before, and returns its row.
-func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, err error) {
+// endTask ends an open task, which is locked and had the state before, and returns its row, with the deliveries of the event.
+func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, events added, err error) {
 	now, eraseAt := time.Now(), time.Time{}
 	if f := before.Forwarded; f != nil {
 		kept, limited := f.Retention.Keeps(e.Status == berth.TaskFailed)
@@ -69,20 +73,23 @@ func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth
 		now.UnixMilli(), e.UserID, string(e.Detail), millis(eraseAt))
 	ended, err := collect("end task", rows, err, taskColumns.fields)
 	if err != nil {
-		return t, err
+		return t, nil, err
 	}
 	t = ended[0]
 	interrupted, err := interrupt(ctx, tx, t)
 	if err != nil {
-		return t, err
+		return t, nil, err
 	}
 	begun := before.Status == berth.TaskStreaming
 	kept := t.Status == berth.TaskCompleted || begun && (t.Forwarded != nil || (e.KeepStreamed || t.Metered) && t.Status == berth.TaskCancelled)
 	refunded, err := settleEnd(ctx, tx, &t, kept)
 	if err != nil {
-		return t, err
+		return t, nil, err
 	}
-	return t, writeAudit(ctx, tx, endEntry(t, refunded, interrupted))
+	if events, err = addTaskEnd(ctx, tx, t); err != nil {
+		return t, nil, err
+	}
+	return t, events, writeAudit(ctx, tx, endEntry(t, refunded, interrupted))
 }
 
 // endEntry returns the audit row of an end. What an interrupted call used is not known yet, so the row has no usage then.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -29,9 +30,31 @@ func (l *Ledger) SaveExecution(ctx context.Context, e berth.ExecutionRow) (saved
 	if err != nil {
 		return false, fmt.Errorf("save execution: %w", err)
 	}
-	n, err := l.exec(ctx, "save execution", saveExecution, e.Key, e.ID, plain(e.UserID), e.Status, millis(e.StartedAt), millis(e.DeadlineAt),
-		millis(e.EndedAt), plain(string(body)))
-	return n > 0, err
+	args := []any{
+		e.Key, e.ID, plain(e.UserID), e.Status, millis(e.StartedAt), millis(e.DeadlineAt), millis(e.EndedAt), plain(string(body)),
+	}
+	if !e.Status.Final() {
+		n, err := l.exec(ctx, "save execution", saveExecution, args...)
+		return n > 0, err
+	}
+	var events added
+	err = l.inTx(ctx, "save execution", func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, saveExecution, args...)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		saved = true
+		events, err = addExecutionEnd(ctx, tx, e.Execution)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	l.announce(events)
+	return saved, nil
 }
 
 const (

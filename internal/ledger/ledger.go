@@ -44,6 +44,8 @@ type Ledger struct {
 	writing     writing
 	dialect     dialect
 	logger      *slog.Logger
+	// onDeliveries is nil where deliveries are not sent.
+	onDeliveries func(ids []string)
 }
 
 // dialect holds the differences between the two databases.

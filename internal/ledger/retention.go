@@ -52,6 +52,7 @@ func (l *Ledger) Expiries() []Expiry {
 		{"executions", false, l.deleting("delete executions", deleteExecutions)},
 		{"legs of conferences", false, l.deleting("delete legs", deleteLegs)},
 		{"deliveries of records", false, l.deleting("delete deliveries", deleteDeliveries)},
+		{"deliveries of webhooks", false, l.deleting("delete deliveries of webhooks", deleteWebhookDeliveries)},
 		{"conferences", false, l.deleting("delete conferences", deleteConferences)},
 		{"keys of conferences", false, l.deleting("delete conference keys", deleteConferenceKeys)},
 		{"epochs", false, l.deleting("delete epochs", deleteEpochs)},

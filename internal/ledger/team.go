@@ -111,7 +111,7 @@ func (l *Ledger) AddTeam(ctx context.Context, id string) error {
 	return err
 }
 
-// DeleteTeam deletes a team with its lists of users and services and its budget. CodeConflict while it has applications or API keys,
+// DeleteTeam deletes a team with its lists of users and services, its budget and its webhooks. CodeConflict while it has applications or API keys,
 // CodeNotFound where there is none. Redis has no settings of it after fleet.ApplySetting.
 func (l *Ledger) DeleteTeam(ctx context.Context, id, by string) error {
 	return l.inTx(ctx, "delete team", func(tx *sql.Tx) error {
@@ -130,6 +130,9 @@ func (l *Ledger) DeleteTeam(ctx context.Context, id, by string) error {
 		}
 		if err == nil {
 			err = refuseWithKeys(ctx, tx, SettingTeam, id)
+		}
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `DELETE FROM webhooks WHERE team_id = $1`, id)
 		}
 		return err
 	})
@@ -164,6 +167,9 @@ func (l *Ledger) PutApp(ctx context.Context, a berth.App, by string) error {
 		if err == nil {
 			err = moveKeys(ctx, tx, a.ID, a.TeamID)
 		}
+		if err == nil {
+			err = moveWebhooks(ctx, tx, a.ID, a.TeamID)
+		}
 		return err
 	})
 }
@@ -174,13 +180,16 @@ func leaveTeam(ctx context.Context, tx *sql.Tx, app string) error {
 	return err
 }
 
-// DeleteApp deletes an application. CodeConflict while it has API keys, CodeNotFound where there is none. Redis has no settings of it after fleet.ApplySetting.
+// DeleteApp deletes an application with its webhooks. CodeConflict while it has API keys, CodeNotFound where there is none. Redis has no settings of it after fleet.ApplySetting.
 func (l *Ledger) DeleteApp(ctx context.Context, id, by string) error {
 	return l.inTx(ctx, "delete application", func(tx *sql.Tx) error {
 		if err := dropLevel(ctx, tx, SettingApp, id, by); err != nil {
 			return err
 		}
 		if err := refuseWithKeys(ctx, tx, SettingApp, id); err != nil {
+			return err
+		}
+		if err := moveWebhooks(ctx, tx, id, ""); err != nil {
 			return err
 		}
 		return leaveTeam(ctx, tx, id)

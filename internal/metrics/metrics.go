@@ -63,6 +63,7 @@ var (
 	SignallingMoves   = counter("berth.signalling.moves", "Participants that the signalling proxy made to connect again, by kind: moved to another unit, or resumed on theirs")
 	SignallingRefused = counter("berth.signalling.refused", "Connections that the signalling proxy refused or ended, by kind")
 	Records           = counter("berth.records", "Attempts to send a detail record by webhook, by outcome: ok, pending when it is retried, failed when it is given up")
+	WebhookEvents     = counter("berth.webhook.events", "Attempts to send an event to a webhook, by outcome: ok, pending when it is retried, failed when it is given up")
 	ForeignRooms      = counter("berth.media.foreign_rooms", "Rooms that this agent removed because no unit had created them")
 
 	WebhooksRejected = counter("berth.media.webhooks.rejected", "Events of the media server that this agent rejected, by kind")

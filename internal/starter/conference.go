@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sync/errgroup"
 
 	"berth"
@@ -190,27 +188,6 @@ func (s *Starter) SignalConferences(ctx context.Context, numbers []string, signa
 		}
 	}
 	return g.Wait()
-}
-
-// SendRecord starts the workflow that sends the detail record of a conference, unless it was started before. With again it is
-// started in any case, and one that still tries ends.
-func (s *Starter) SendRecord(ctx context.Context, in workflows.RecordInput, again bool) error {
-	o := client.StartWorkflowOptions{
-		ID: workflows.RecordWorkflowID(in.ConferenceID), TaskQueue: workflows.TaskQueueLinks,
-		StaticSummary:         "send the detail record",
-		WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
-		TypedSearchAttributes: temporal.NewSearchAttributes(
-			temporal.NewSearchAttributeKeyKeyword(workflows.SearchConference).ValueSet(in.ConferenceID)),
-	}
-	if again {
-		o.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
-		o.WorkflowIDConflictPolicy = enums.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING
-	}
-	_, err := s.Client.ExecuteWorkflow(ctx, o, workflows.RecordWorkflow, in)
-	if _, started := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); started {
-		return nil
-	}
-	return outcome(err)
 }
 
 // ReportUnits starts one workflow that has the units report everything they run to the data proxy.

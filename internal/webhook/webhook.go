@@ -5,6 +5,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -44,15 +45,36 @@ type Options struct {
 
 // Validate returns an error for a URL or a secret that cannot be used.
 func (o Options) Validate() error {
-	u, err := url.Parse(o.URL)
-	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http":
-		return errors.New("invalid URL: must be https://host/path without credentials")
-	case u.Scheme == "http" && !o.AllowPrivate:
-		return errors.New("invalid URL: must be https")
+	if err := ValidURL(o.URL, o.AllowPrivate); err != nil {
+		return fmt.Errorf("invalid URL: %w", err)
 	}
-	_, err = o.signer()
+	_, err := o.signer()
 	return err
+}
+
+// ValidURL returns why a URL cannot be used. A name is not resolved: what it leads to is checked when an event is sent.
+func ValidURL(text string, allowPrivate bool) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return errors.New("must be https://host/path without credentials")
+	}
+	if allowPrivate {
+		return nil
+	}
+	if u.Scheme == "http" {
+		return errors.New("must be https")
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !public(a) {
+		return &privateError{a}
+	}
+	return nil
+}
+
+// NewSecret returns a secret that signs events.
+func NewSecret() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails: see crypto/rand
+	return secretPrefix + base64.StdEncoding.EncodeToString(b)
 }
 
 // signer returns what signs events.

@@ -398,6 +398,41 @@ CREATE TABLE record_deliveries (
 );
 CREATE INDEX record_deliveries_updated ON record_deliveries (updated_at);
 
+-- The URLs to which events about ended work are sent: of a team, an application of it, a user, or, without one, of all.
+CREATE TABLE webhooks (
+    id           TEXT NOT NULL PRIMARY KEY,
+    team_id      TEXT NOT NULL,
+    app_id       TEXT NOT NULL,
+    user_id      TEXT NOT NULL,
+    body         TEXT NOT NULL,   -- URL, title and types of events, JSON
+    secrets      TEXT NOT NULL,   -- that sign events, JSON; the present one is first
+    former_until BIGINT NOT NULL, -- until when the second secret signs events, too
+    created_at   BIGINT NOT NULL,
+    created_by   TEXT NOT NULL,
+    disabled_at  BIGINT NOT NULL, -- 0 while events are sent
+    disabled_why TEXT NOT NULL
+);
+CREATE INDEX webhooks_by_owner ON webhooks (team_id, user_id);
+CREATE INDEX webhooks_by_time ON webhooks (created_at, id);
+
+-- The events of webhooks. They are written with the end that they are about.
+CREATE TABLE webhook_deliveries (
+    id         TEXT NOT NULL PRIMARY KEY,
+    webhook_id TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+    event_id   TEXT NOT NULL,
+    type       TEXT NOT NULL,
+    subject_id TEXT NOT NULL,
+    state      TEXT NOT NULL,
+    attempts   BIGINT NOT NULL,
+    log        TEXT NOT NULL,   -- the last attempts, JSON
+    event      TEXT NOT NULL,   -- as it is sent, JSON
+    created_at BIGINT NOT NULL,
+    updated_at BIGINT NOT NULL
+);
+CREATE INDEX webhook_deliveries_by_webhook ON webhook_deliveries (webhook_id, created_at, id);
+CREATE INDEX webhook_deliveries_pending ON webhook_deliveries (updated_at) WHERE state = 'pending';
+CREATE INDEX webhook_deliveries_by_time ON webhook_deliveries (created_at);
+
 -- Operator settings of the fleet. Decisions use the copy in Redis.
 CREATE TABLE settings (
     kind       TEXT NOT NULL,   -- pool, tenant, strategy, services, node, model, team or app
