@@ -21,7 +21,7 @@ import (
 func TestRun_VersionWithTooManyTaskQueues_RestIsNotPolled(t *testing.T) {
 	t.Parallel()
 	acts := workers.Activities{Turns: &activities.Turns{}, Executions: &activities.Executions{}}
-	models := make([]string, 94)
+	models := make([]string, 93)
 	for i := range models {
 		models[i] = fmt.Sprint("model-", i)
 	}
@@ -36,11 +36,11 @@ func TestRun_VersionWithTooManyTaskQueues_RestIsNotPolled(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- workers.Run(ctx, nil, acts, opts) }()
-	require.Len(t, <-polled, 94)
+	require.Len(t, <-polled, 93)
 	given.Store(new(append(slices.Clone(models), "b", "c")))
 	changed <- struct{}{}
 	names := <-polled
-	require.Len(t, names, 95, "with the five queues of workflows these are 100")
+	require.Len(t, names, 94, "with the six queues of workflows these are 100")
 	require.Contains(t, names, berth.ModelTaskQueue("b"))
 	cancel()
 	require.NoError(t, <-ended)
