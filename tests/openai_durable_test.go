@@ -37,6 +37,11 @@ type durable struct {
 
 func newDurable(t *testing.T, settings ...string) *durable {
 	t.Helper()
+	return newDurableStack(t, with(settings...))
+}
+
+func newDurableStack(t *testing.T, opts ...option) *durable {
+	t.Helper()
 	d := &durable{provider: testprovider.Start(t)}
 	file := filepath.Join(t.TempDir(), "routing.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(`
@@ -46,7 +51,7 @@ models:
   large: {provider: p, cap: 4, maxOutputTokens: 1000, aliases: [gpt-large], credits: {input: 10, output: 100}}
 routes: {default: {paid: m, free: m}}
 `), 0o600))
-	d.stack = newStack(t, with(append([]string{"BERTH_ROUTING_FILE=" + file}, settings...)...))
+	d.stack = newStack(t, append(opts, with("BERTH_ROUTING_FILE="+file))...)
 	d.keyHolder = d.newKeyHolder(t, "research", "durable")
 	_, err := d.operator().PutBudget(t.Context(), berth.BudgetTeam, "research", client.BudgetSpec{Credits: 1000 * berth.Credit, Period: berth.PeriodTotal})
 	require.NoError(t, err)

@@ -22,9 +22,9 @@ import (
 
 // keyHolder calls models by OpenAI's protocol.
 type keyHolder struct {
-	s       *stack
-	secret  string
-	readers sync.WaitGroup
+	s             *stack
+	keyID, secret string
+	readers       sync.WaitGroup
 }
 
 // newKeyHolder returns the holder of a key of its own team.
@@ -34,7 +34,7 @@ func (s *stack) newKeyHolder(t *testing.T, team, durability string) *keyHolder {
 	require.NoError(t, err)
 	key, err := s.operator().CreateKey(t.Context(), client.Key{TeamID: team, KeySpec: client.KeySpec{Durability: durability}})
 	require.NoError(t, err)
-	c := &keyHolder{s: s, secret: key.Secret}
+	c := &keyHolder{s: s, keyID: key.KeyID, secret: key.Secret}
 	t.Cleanup(c.readers.Wait)
 	return c
 }
