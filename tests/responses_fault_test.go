@@ -224,3 +224,40 @@ func (r *reader) check(ctx context.Context) error {
 	}
 	return nil
 }
+
+// O8: a report of three minutes, by the recipe for jobs. Its program is killed after a third, and another process reads the rest from the number that was
+// reached.
+func TestResponses_ReportOfThreeMinutes_AnotherProcessReadsTheRest(t *testing.T) {
+	t.Parallel()
+	d := newDurable(t)
+	words := make([]string, 180)
+	for i := range words {
+		words[i] = fmt.Sprintf(" word %d", i)
+	}
+	command := jobs(t)["Node"]
+	d.provider.Answer(testprovider.Write(time.Second, words...))
+	file := jobFile(filepath.Join(t.TempDir(), "report.json"))
+	begun := time.Now()
+	first := d.runExample(t, nil, append(command, string(file), "Write a report.")...)
+	require.Eventually(t, func() bool { return file.read().Get("after").Int() > int64(len(words)/3) }, 3*time.Minute, 50*time.Millisecond, "%s", first.output())
+	first.kill()
+	reached := file.read()
+
+	second := d.runExample(t, nil, append(command, string(file))...)
+	d.awaitOutput(second, fmt.Sprintf("%s: continues after event %d\n", reached.Get("id").Str, reached.Get("after").Int()))
+	select {
+	case <-second.done:
+	case <-time.After(4 * time.Minute):
+		require.FailNow(t, "the report was not read", "%s", second.output())
+	}
+	require.True(t, second.cmd.ProcessState.Success(), "%s", second.output())
+	require.Greater(t, time.Since(begun), time.Duration(len(words)-1)*time.Second)
+	whole, report := strings.Join(words, ""), file.read()
+	require.Contains(t, string(second.output()), whole+"\n")
+	require.Equal(t, whole, report.Get("text").Str)
+	stored := d.readAll(t, reached.Get("id").Str)
+	require.EqualValues(t, len(stored.events)-1, report.Get("after").Int())
+	require.Equal(t, whole, gjson.Get(stored.whole, `output.0.content.0.text`).Str)
+	require.EqualValues(t, 1, d.provider.Calls.Load())
+	d.settled(t)
+}
