@@ -120,10 +120,8 @@ func (s *server) teamOf(ctx context.Context, p identity.Principal) (string, erro
 }
 
 func (s *server) authenticate(c echo.Context, r rule) (identity.Principal, error) {
-	header := c.Request().Header.Values(echo.HeaderAuthorization)
-	if t := c.QueryParam("ticket"); len(header) == 0 && r.ticket != noTicket && t != "" {
-		callOf(c.Request().Context()).ticket = true
-		return s.tickets.Redeem(t, r.ticket, c.ParamValues()[0])
+	if p, redeemed, err := s.redeem(c, r.ticket); redeemed {
+		return p, err
 	}
 	token, err := bearer(c.Request())
 	if err != nil {
@@ -137,6 +135,17 @@ func (s *server) authenticate(c echo.Context, r rule) (identity.Principal, error
 		return identity.Principal{}, fmt.Errorf("verify token: %w", err)
 	}
 	return p, nil
+}
+
+// redeem returns the owner of the ticket of a request, if the route accepts one of a kind and the request has no token.
+func (s *server) redeem(c echo.Context, kind identity.TicketKind) (p identity.Principal, redeemed bool, err error) {
+	t := c.QueryParam("ticket")
+	if kind == noTicket || t == "" || len(c.Request().Header.Values(echo.HeaderAuthorization)) > 0 {
+		return p, false, nil
+	}
+	callOf(c.Request().Context()).ticket = true
+	p, err = s.tickets.Redeem(t, kind, c.ParamValues()[0])
+	return p, true, err
 }
 
 // bearer returns the token of a request.

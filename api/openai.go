@@ -54,9 +54,13 @@ type Keys interface {
 func (s *server) openAIRoutes() {
 	add := func(method, path string, handler func(echo.Context, modelCaller) error) {
 		path = openAIPath + path
-		s.rules[routeKey(method, path)] = rule{public: true, raw: true, stream: true} // the handler authenticates: keys are no tokens
+		r := rule{public: true, raw: true, stream: true} // the handler authenticates: keys are no tokens
+		if method == http.MethodGet && path == responsePath {
+			r.ticket = identity.TicketResponse
+		}
+		s.rules[routeKey(method, path)] = r
 		s.echo.Add(method, path, func(c echo.Context) error {
-			caller, err := s.modelCaller(c)
+			caller, err := s.modelCaller(c, r.ticket)
 			if err != nil {
 				return err
 			}
@@ -78,14 +82,21 @@ type modelCaller struct {
 	limits lua.AdmissionLimits
 }
 
-// modelCaller authenticates the caller of a route.
-func (s *server) modelCaller(c echo.Context) (m modelCaller, err error) {
+// modelCaller authenticates the caller of a route, which may accept tickets of a kind.
+func (s *server) modelCaller(c echo.Context, ticket identity.TicketKind) (m modelCaller, err error) {
 	ctx := c.Request().Context()
+	cl := callOf(ctx)
+	if p, redeemed, err := s.redeem(c, ticket); redeemed {
+		if err != nil {
+			return m, err
+		}
+		cl.user = p
+		return s.ticketHolder(ctx, p)
+	}
 	token, err := bearer(c.Request())
 	if err != nil {
 		return m, err
 	}
-	cl := callOf(ctx)
 	if apikey.Is(token) {
 		access, err := s.Keys.Find(ctx, token)
 		if err != nil {

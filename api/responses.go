@@ -19,14 +19,19 @@ import (
 	"berth/internal/responses"
 )
 
-// responsePrefix begins the ids of responses.
-const responsePrefix = "resp_"
+const (
+	// responsePrefix begins the ids of responses.
+	responsePrefix = "resp_"
+	// responsePath reads a response, with a ticket, too.
+	responsePath = openAIPath + "/responses/:id"
+)
 
 func (s *server) responseRoutes(add func(method, path string, handler func(echo.Context, modelCaller) error)) {
 	add(http.MethodPost, "/responses", s.createResponse)
 	add(http.MethodGet, "/responses/:id", s.getResponse)
 	add(http.MethodDelete, "/responses/:id", s.deleteResponse)
 	add(http.MethodPost, "/responses/:id/cancel", s.cancelResponse)
+	add(http.MethodPost, "/responses/:id/ticket", s.createResponseTicket)
 	add(http.MethodGet, "/responses/:id/input_items", s.listInputItems)
 }
 

@@ -62,20 +62,28 @@ func (k *Keys) Find(ctx context.Context, secret string) (ledger.KeyAccess, error
 	case <-ctx.Done():
 		return ledger.KeyAccess{}, berth.Errorf(berth.CodeUnavailable, "the API key could not be checked in time; retry").With(ctx.Err())
 	}
-	key := r.access.Key
 	switch {
 	case berth.CodeOf(r.err) == berth.CodeNotFound:
 		return ledger.KeyAccess{}, unknown()
 	case r.err != nil:
 		return ledger.KeyAccess{}, r.err
-	case !key.RevokedAt.IsZero():
-		return ledger.KeyAccess{}, berth.Errorf(berth.CodeUnauthenticated, "the API key that ends in %s was revoked at %s",
-			key.Hint, key.RevokedAt.Format(time.RFC3339))
-	case !key.ExpiresAt.IsZero() && !time.Now().Before(key.ExpiresAt):
-		return ledger.KeyAccess{}, berth.Errorf(berth.CodeUnauthenticated, "the API key that ends in %s expired at %s",
-			key.Hint, key.ExpiresAt.Format(time.RFC3339))
+	}
+	if err := Valid(r.access.Key); err != nil {
+		return ledger.KeyAccess{}, err
 	}
 	return r.access, nil
+}
+
+// Valid returns CodeUnauthenticated for a key that was revoked or has expired.
+func Valid(key berth.APIKey) error {
+	switch {
+	case !key.RevokedAt.IsZero():
+		return berth.Errorf(berth.CodeUnauthenticated, "the API key that ends in %s was revoked at %s", key.Hint, key.RevokedAt.Format(time.RFC3339))
+	case !key.ExpiresAt.IsZero() && !time.Now().Before(key.ExpiresAt):
+		return berth.Errorf(berth.CodeUnauthenticated, "the API key that ends in %s expired at %s", key.Hint, key.ExpiresAt.Format(time.RFC3339))
+	default:
+		return nil
+	}
 }
 
 func unknown() error {

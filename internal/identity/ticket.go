@@ -22,6 +22,8 @@ const (
 	TicketTask       TicketKind = "task"
 	TicketSession    TicketKind = "session"
 	TicketConference TicketKind = "conference"
+	// TicketResponse opens a response of OpenAI's protocol, as a whole and as events.
+	TicketResponse TicketKind = "response"
 	// TicketParticipation opens what a participant may see of its conference.
 	TicketParticipation TicketKind = "participation"
 )
@@ -41,7 +43,7 @@ func (t Tickets) now() time.Time {
 	return t.Clock()
 }
 
-// Issue returns a ticket that opens the events of one task, session or conference for its owner, and nothing else. An
+// Issue returns a ticket that opens the events of one task, session, conference or response for its owner, and nothing else. An
 // operator's ticket opens those of any user.
 func (t Tickets) Issue(who Principal, kind TicketKind, id string) (ticket string, expires time.Time, err error) {
 	now := t.now()
@@ -57,7 +59,7 @@ func (t Tickets) Issue(who Principal, kind TicketKind, id string) (ticket string
 	return ticket, expires, err
 }
 
-// Redeem returns the owner of a ticket for the task, session or conference. The clocks of the processes that issue and redeem
+// Redeem returns the owner of a ticket for the task, session, conference or response. The clocks of the processes that issue and redeem
 // tickets must not differ by more than a few seconds.
 func (t Tickets) Redeem(ticket string, kind TicketKind, id string) (Principal, error) {
 	c, err := parse(ticket, func(*jwt.Token, jwt.MapClaims) (any, error) { return t.Secrets.Current().keys(), nil },
@@ -67,6 +69,10 @@ func (t Tickets) Redeem(ticket string, kind TicketKind, id string) (Principal, e
 	}
 	if c["kind"] != string(kind) || c["id"] != id || id == "" {
 		return Principal{}, berth.Errorf(berth.CodeUnauthenticated, "the ticket opens other events")
+	}
+	if kind == TicketResponse { // its owner is an API key, which has no scopes
+		owner, _ := c["sub"].(string)
+		return Principal{UserID: owner}, nil
 	}
 	p, err := ownClaims.principal(c)
 	if err == nil && p.Operator() {

@@ -125,7 +125,7 @@ func TestTicket_OneStream_OpensNothingElse(t *testing.T) { // X5
 	for _, other := range []struct {
 		kind identity.TicketKind
 		id   string
-	}{{identity.TicketTask, "t2"}, {identity.TicketSession, "t1"}, {identity.TicketConference, "t1"}, {identity.TicketTask, ""}, {"", "t1"}} {
+	}{{identity.TicketTask, "t2"}, {identity.TicketSession, "t1"}, {identity.TicketConference, "t1"}, {identity.TicketResponse, "t1"}, {identity.TicketTask, ""}, {"", "t1"}} {
 		_, err = x.Redeem(ticket, other.kind, other.id)
 		require.Equal(t, berth.CodeUnauthenticated, berth.CodeOf(err), other)
 	}
@@ -140,6 +140,25 @@ func TestTicket_OneStream_OpensNothingElse(t *testing.T) { // X5
 
 	_, _, err = x.Issue(identity.Principal{UserID: "olga", Scopes: []string{"operator"}}, identity.TicketConference, "861")
 	require.NoError(t, err)
+}
+
+func TestTicket_ResponseOfKey_HasNoScope(t *testing.T) { // O8
+	t.Parallel()
+	x := identity.Tickets{Secrets: identity.Secrets{secret}, TTL: time.Minute}
+	const key = "key_agrcfzkvvpdbulhx2ewqyjr4amhynfdr"
+	require.True(t, berth.IsKeyID(key))
+	ticket, _, err := x.Issue(identity.Principal{UserID: key}, identity.TicketResponse, "resp_1")
+	require.NoError(t, err)
+	p, err := x.Redeem(ticket, identity.TicketResponse, "resp_1")
+	require.NoError(t, err)
+	require.Equal(t, identity.Principal{UserID: key}, p)
+	_, err = x.Redeem(ticket, identity.TicketResponse, "resp_2")
+	require.Equal(t, berth.CodeUnauthenticated, berth.CodeOf(err))
+	requireRejected(t, tokens(), ticket)
+	ofTask, _, err := x.Issue(identity.Principal{UserID: key}, identity.TicketTask, "t1")
+	require.NoError(t, err)
+	_, err = x.Redeem(ofTask, identity.TicketTask, "t1")
+	require.Equal(t, berth.CodeUnauthenticated, berth.CodeOf(err), "keys own responses only")
 }
 
 func TestTicket_Operator_StaysOperator(t *testing.T) {
