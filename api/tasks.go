@@ -250,9 +250,10 @@ func alreadyEnded(t berth.Task) error {
 	return berth.Errorf(berth.CodeConflict, "task already finished (status %s)", t.Status)
 }
 
-// resultAsset returns the result of a completed task, the zero value for other tasks and for a result that was erased.
+// resultAsset returns the result of a completed task, and the events of a response that has ended, however it did. The zero value for other tasks and for
+// a result that was erased.
 func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, erased bool, err error) {
-	if t.Status != berth.TaskCompleted || t.ResultAssetID == "" || !t.ContentErasedAt.IsZero() {
+	if t.Status != berth.TaskCompleted && (t.Forwarded == nil || t.Forwarded.Response == nil) || t.ResultAssetID == "" || !t.ContentErasedAt.IsZero() {
 		return berth.Asset{}, false, nil
 	}
 	a, err = s.Ledger.GetAsset(ctx, t.UserID, t.ResultAssetID)

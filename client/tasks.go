@@ -68,7 +68,7 @@ type Task struct {
 	// Waiting is where the call of the current step waits.
 	Waiting    *Waiting        `json:"waiting,omitempty" doc:"The current step waits for its model, and how long; absent while its call runs, or where that is not known"`
 	Downgraded bool            `json:"downgraded,omitempty" doc:"The credits did not suffice: the task uses the free queue and model"`
-	Text       string          `json:"text,omitempty" doc:"The answer of a stream task"`
+	Text       string          `json:"text,omitempty" doc:"The answer of a stream task; of a call of OpenAI's protocol the chunks or events, each on a line"`
 	Result     json.RawMessage `json:"result,omitempty" doc:"The answer of a batch task; of a stream {\"items\"}, if it has any"`
 	Error      *TaskError      `json:"error,omitempty"`
 	Simulated  bool            `json:"simulated,omitempty" doc:"The local simulator served at least one step"`

@@ -139,7 +139,7 @@ func (b *tab) revokeKey(s *stack) {
 	b.press(".pane .actions", "Revoke")
 	b.await("what follows", `document.querySelector('dialog[open]')?.textContent.includes('cannot be undone')`)
 	b.confirm()
-	b.await("that it is revoked", `document.querySelector('.view .badge')?.textContent === 'Revoked' && document.querySelector('.view .actions') === null`)
+	b.await("that it is revoked", `document.querySelector('.view .badge')?.textContent === 'Revoked' && document.querySelector('.view .actions button') === null`)
 	b.visit(s, "/keys")
 	b.await("no key", `document.querySelector('.pane .hint')?.textContent.startsWith('No API keys yet')`)
 	b.shoot("keys-empty")

@@ -345,3 +345,25 @@ test('a task whose texts were erased is marked, and keeps its status', () => {
   expect(run).toMatchObject({ erased: true, status: 'COMPLETED' });
   expect(answerOf(run)).toBe('');
 });
+
+const response = [
+  '{"type":"response.created","sequence_number":0,"response":{}}',
+  '{"type":"response.output_text.delta","sequence_number":1,"delta":"The "}',
+  '{"type":"response.output_text.delta","sequence_number":2,"delta":"answer."}',
+  '{"type":"response.output_item.done","sequence_number":3,"item":{"type":"function_call","name":"f","arguments":"{}"}}',
+  '{"type":"response.completed","sequence_number":4,"response":{}}',
+];
+const chat = ['{"choices":[{"index":0,"delta":{"content":"The "}}]}', '{"choices":[{"index":1,"delta":{"content":"No."}},{"index":0,"delta":{"content":"answer."}}]}', '{"choices":[],"usage":{}}'];
+
+test.each([
+  ['openai/responses', response, 'The answer.\n\n`f({})`\n\n'],
+  ['openai/chat', chat, 'The answer.'],
+  ['job_summary', ['{"type":"response.output_text.delta","delta":"x"}'], '{"type":"response.output_text.delta","delta":"x"}\n'],
+])('the text of %s is what the model has written, while it comes and when it is kept', (template, lines, text) => {
+  const begun = plan(template, 'answer');
+  const live = play(begun, framesOf(lines.map((line) => ['token', { stage: 'answer', text: `${line}\n` }])));
+  expect(answerOf(live)).toBe(text);
+  const log = lines.map((line) => `${line}\n`).join('');
+  expect(answerOf(adopt(emptyRun('t1'), { template, status: 'COMPLETED', steps: [{ name: 'answer' }], text: log }))).toBe(text);
+  expect(answerOf(adopt(live, { template, status: 'COMPLETED', steps: [{ name: 'answer' }], text: log }))).toBe(text);
+});

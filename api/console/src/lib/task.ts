@@ -1,5 +1,6 @@
 // The page's state of one task, and the two pure functions that change it: adopt merges the response of
 // GET /v1/tasks/{id}, apply handles one event. Both return a new Run and leave the old one unchanged.
+import { writtenIn } from './forwarded';
 import type { Item, TaskView, Usage } from './openapi';
 import type { Frame } from './sse';
 
@@ -170,8 +171,8 @@ function itemsOf(v: unknown, before: Item[] = []): Item[] {
 }
 
 /** resultOf returns the JSON of an answer: beside a text, it has the items only. */
-function resultOf(d: Doc): { text: string; json: unknown; items: Item[] } {
-  const text = str(d.text);
+function resultOf(template: string, d: Doc): { text: string; json: unknown; items: Item[] } {
+  const text = writtenIn(template, str(d.text));
   const result = d.result ?? undefined;
   return text ? { text, json: undefined, items: itemsOf(obj(result).items) } : { text, json: result, items: [] };
 }
@@ -219,7 +220,7 @@ export function adopt(run: Run, doc: Doc): Run {
       outputAssetId: str(d.outputAssetId) || old.outputAssetId,
     };
   });
-  const { text, json, items } = resultOf(doc);
+  const { text, json, items } = resultOf(str(doc.template) || run.template, doc);
   const links = obj(doc.links);
   let next: Run = {
     ...run, status, steps,
@@ -393,7 +394,7 @@ function token(run: Run, ev: Doc): Run {
   if (next.seen === next.steps.length - 1) next.status = later(run, 'STREAMING', next.seen);
   // A message at this stage is about what came before the text, such as that the model is thinking.
   const message = ev.stage === 'answer' ? '' : step.message;
-  return update(next, { phase: 'running', stage: stageOf(ev, step), message, retrying: false, text: step.text + str(ev.text) });
+  return update(next, { phase: 'running', stage: stageOf(ev, step), message, retrying: false, text: step.text + writtenIn(run.template, str(ev.text)) });
 }
 
 /** reset discards the text of a lost attempt; the step starts again. In a step that continues, the text was a thought of the model. */
@@ -410,7 +411,7 @@ function reset(run: Run, ev: Doc): Run {
 function done(run: Run, ev: Doc): Run {
   const known = run.steps.length ? run : { ...run, steps: [newStep('answer')] };
   let next = routing(moveTo(known, known.steps.length - 1, num(ev.ts)), ev);
-  const { text, json, items } = resultOf(ev);
+  const { text, json, items } = resultOf(run.template, ev);
   if (text) {
     next = withStep(next, next.steps.length - 1, { text });
     // The terminal event contains the whole text, so the gap is closed.

@@ -37,10 +37,10 @@ class Templates {
     return found.text && found.text !== id ? found : { text: i18n.label(id), lang: '' };
   }
 
-  /** The title of a template; one that is not offered any more has only its name. */
+  /** The title of a template, or of a call of OpenAI's protocol; a template that is not offered any more has only its name. */
   title(name: string): Said {
     const t = this.find(name);
-    return t ? this.say(t, t.title, name) : { text: name, lang: '' };
+    return t ? this.say(t, t.title, name) : { text: i18n.maybe(`of_${name}`, name), lang: '' };
   }
 
   /** The label of a step: that of the task's version if the task has it, else of the active one, which may have other steps. */
