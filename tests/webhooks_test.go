@@ -245,7 +245,7 @@ func TestWebhooks_ReceiverMisbehaves_DeliveredOrEndsByName(t *testing.T) {
 	d.delivered(t, gone.hook, berth.DeliveryDelivered)
 }
 
-// O8: tasks and executions of a user have events, too; an event whose run is lost is sent by the reconciliation.
+// O8: tasks and executions of a user have events, too.
 func TestWebhooks_TasksAndExecutions_HaveEvents(t *testing.T) {
 	t.Parallel()
 	d := newDurable(t, "BERTH_WEBHOOK_ALLOW_PRIVATE=true")
@@ -267,4 +267,24 @@ func TestWebhooks_TasksAndExecutions_HaveEvents(t *testing.T) {
 	require.Equal(t, berth.EventWebhookTest, test.Type)
 	require.Empty(t, d.deliveries(t, other))
 	require.WithinDuration(t, time.Now(), test.CreatedAt, time.Minute)
+}
+
+// O8: an event whose run was never started, because its process died in between, or whose run was terminated, is sent by the reconciliation.
+func TestWebhooks_RunLost_ReconciliationSends(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, reconciling(), with("BERTH_WEBHOOK_ALLOW_PRIVATE=true"))
+	d := &durable{stack: s}
+	r := newReceiver(t)
+	r.set(func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) })
+	hook := d.webhook(t, r, client.Webhook{})
+	sent, err := s.operator().TestWebhook(t.Context(), hook.WebhookID)
+	require.NoError(t, err)
+	s.eventually("an attempt", func() bool { return len(r.received()) > 0 })
+	s.settled()
+	r.set(nil)
+	run := workflows.WebhookWorkflowID(sent.DeliveryID)
+	require.NoError(t, s.temporal().TerminateWorkflow(t.Context(), run, "", ""))
+	s.execute(`UPDATE webhook_deliveries SET updated_at = 1, attempts = 0 WHERE id = $1`, sent.DeliveryID)
+	s.repaired(berth.RuleDeliveryWithoutRun, run)
+	d.delivered(t, hook, berth.DeliveryDelivered)
 }

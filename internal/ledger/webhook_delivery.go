@@ -29,6 +29,12 @@ var (
 	selectDeliveries = "SELECT " + deliveryColumns.names("") + " FROM webhook_deliveries WHERE "
 )
 
+const (
+	pageOfDeliveries = `(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT CAST($3 AS BIGINT)`
+	unsentDeliveries = `SELECT id FROM webhook_deliveries
+		WHERE state = 'pending' AND updated_at < $1 AND (attempts = 0 OR updated_at < $2) ORDER BY updated_at LIMIT CAST($3 AS BIGINT)`
+)
+
 // AddDelivery stores an event for one webhook, to be sent. CodeNotFound where the webhook does not exist.
 func (l *Ledger) AddDelivery(ctx context.Context, webhookID string, event berth.WebhookEvent) (d berth.WebhookDelivery, err error) {
 	err = l.inTx(ctx, "add delivery", func(tx *sql.Tx) error {
@@ -55,7 +61,7 @@ func (l *Ledger) Deliveries(ctx context.Context, webhookID string, state berth.D
 	p.add("webhook_id =", plain(webhookID))
 	p.text("state", string(state))
 	return listPage(ctx, l, p, "list deliveries", deliveryColumns.fields, selectDeliveries,
-		`(created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT CAST($3 AS BIGINT)`,
+		pageOfDeliveries,
 		func(d berth.WebhookDelivery) []any { return []any{millis(d.CreatedAt), d.ID} })
 }
 
@@ -125,8 +131,7 @@ func (l *Ledger) changeDelivery(ctx context.Context, id string, change func(*ber
 // UnsentDeliveries returns pending deliveries without an attempt since a time, and those without any since another one, the oldest first. limit
 // is at most 1,000.
 func (l *Ledger) UnsentDeliveries(ctx context.Context, retried, begun time.Time, limit int) ([]string, error) {
-	return list(ctx, l, "list unsent deliveries", value[string], `SELECT id FROM webhook_deliveries
-		WHERE state = 'pending' AND updated_at < $1 AND (attempts = 0 OR updated_at < $2) ORDER BY updated_at LIMIT CAST($3 AS BIGINT)`,
+	return list(ctx, l, "list unsent deliveries", value[string], unsentDeliveries,
 		millis(begun), millis(retried), clamp(limit, 1000))
 }
 

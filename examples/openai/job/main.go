@@ -73,7 +73,7 @@ func (j *job) run(ctx context.Context, client openai.Client) error {
 			fmt.Fprintf(os.Stderr, "%s: after event %d: %v\n", j.ID, j.After, err)
 		}
 		if j.Status == "" {
-			<-time.After(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // a pause before the next connection
 		}
 	}
 	return nil
