@@ -39,13 +39,7 @@ func (s *step) request(ctx context.Context) (call llm.Call, excluded []string, e
 	if err != nil {
 		return call, nil, fmt.Errorf("request: %w", err)
 	}
-	body := asset.Content
-	if s.in.Forwarded.Response != nil {
-		if body, err = s.chat(ctx, body); err != nil {
-			return call, nil, err
-		}
-	}
-	r, err := openai.ParseChat(body)
+	r, err := s.forwarded(ctx, asset.Content)
 	if err != nil { // it was checked by another version of berth
 		return call, nil, err
 	}
@@ -61,16 +55,19 @@ func (s *step) request(ctx context.Context) (call llm.Call, excluded []string, e
 	return call, excluded, nil
 }
 
-// chat returns the chat that makes a response, with the conversation that it continues.
-func (s *step) chat(ctx context.Context, body []byte) (chat []byte, err error) {
-	if s.response, err = responses.Parse(body); err != nil { // it was checked by another version of berth
+// forwarded returns the request that a body has, that of a response with the conversation that it continues.
+func (s *step) forwarded(ctx context.Context, body []byte) (r *openai.Request, err error) {
+	if s.in.Forwarded.Response == nil {
+		return openai.ParseChat(body)
+	}
+	if s.response, err = responses.Parse(body); err != nil {
 		return nil, err
 	}
 	earlier, err := responses.Earlier(ctx, s.Ledger, s.in.UserID, s.response)
 	if err != nil {
 		return nil, err
 	}
-	return s.response.Chat(earlier)
+	return s.response.Forwarded(earlier)
 }
 
 // prepare returns the call of the step, ready to be made.
@@ -106,7 +103,7 @@ func (s *step) forward(ctx context.Context, call llm.Call) (berth.Asset, error) 
 	object, begin, end := publish, func() error { return nil }, func() error { return nil }
 	if s.in.Forwarded.Response != nil {
 		w := responses.NewWriter(s.response, responses.HeadOf(s.response, berth.TaskPlan{TaskRequest: s.in.TaskRequest, Forwarded: s.in.Forwarded}), publish)
-		object, end = w.Chunk, func() error { return w.End(nil) }
+		object, end = w.Take, func() error { return w.End(nil) }
 		begin = func() error {
 			if err := w.Begin(); err != nil {
 				return err

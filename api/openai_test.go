@@ -43,16 +43,29 @@ type models struct {
 // output.
 func newModels(t *testing.T, caps []int, change ...func(*api.Deps)) *models {
 	t.Helper()
+	return newModelsWith(t, convert(caps, func(c int) string { return fmt.Sprintf("cap: %d", c) }), change...)
+}
+
+func convert[A, B any](list []A, one func(A) B) (out []B) {
+	for _, a := range list {
+		out = append(out, one(a))
+	}
+	return out
+}
+
+// newModelsWith is newModels with further fields of each upstream.
+func newModelsWith(t *testing.T, fields []string, change ...func(*api.Deps)) *models {
+	t.Helper()
 	m := &models{}
 	text := "providers:\n"
-	for i := range caps {
+	for i := range fields {
 		p := testprovider.Start(t)
 		m.providers = append(m.providers, p)
 		text += fmt.Sprintf("  p%d: {baseURL: %q, keyOptional: true}\n", i+1, p.URL)
 	}
 	text += "models:\n  large:\n    aliases: [gpt-large]\n    credits: {input: 1000, output: 10000}\n    upstreams:\n"
-	for i, c := range caps {
-		text += fmt.Sprintf("      - {name: up%d, provider: p%d, cap: %d, maxOutputTokens: 1000, extra: [top_k]}\n", i+1, i+1, c)
+	for i, more := range fields {
+		text += fmt.Sprintf("      - {name: up%d, provider: p%d, %s, maxOutputTokens: 1000, extra: [top_k]}\n", i+1, i+1, more)
 	}
 	content, err := llm.ParseContent("routing.yaml", text)
 	require.NoError(t, err)

@@ -59,11 +59,7 @@ func (s *server) createResponse(c echo.Context, caller modelCaller) error {
 	if err != nil {
 		return err
 	}
-	chat, err := r.Chat(earlier)
-	if err != nil {
-		return err
-	}
-	request, err := openai.ParseChat(chat)
+	request, err := r.Forwarded(earlier)
 	if err != nil {
 		return err
 	}
@@ -104,7 +100,7 @@ func (s *server) respondDirectly(ctx context.Context, r *responses.Request, call
 		return client.Object(event)
 	})
 	making := client
-	making.Object = func(chunk []byte) error {
+	making.Object = func(object []byte) error {
 		if !begun {
 			begun = true
 			if err := w.Begin(); err != nil {
@@ -114,7 +110,7 @@ func (s *server) respondDirectly(ctx context.Context, r *responses.Request, call
 				return err
 			}
 		}
-		return w.Chunk(chunk)
+		return w.Take(object)
 	}
 	err := s.Gateway.Make(ctx, call, making)
 	switch {

@@ -91,14 +91,18 @@ func printRouting(out io.Writer, models *llm.Catalog, list []*template.Template)
 // printUpstreams prints the upstreams of the models.
 func printUpstreams(out io.Writer, models *llm.Catalog) error {
 	w := newTable(out)
-	head := "\nMODEL\tUPSTREAM\tPROVIDER\tID\tRANK\tCAP\tALIASES\n"
+	head := "\nMODEL\tUPSTREAM\tPROVIDER\tID\tSPEAKS\tRANK\tCAP\tALIASES\n"
 	for _, m := range models.Models() {
 		for _, u := range m.Upstreams {
 			slots := strconv.Itoa(u.Cap)
 			if u.Auto {
 				slots = fmt.Sprintf("auto, %d to %d", u.Min, u.Cap)
 			}
-			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%d\t%s\t%s\n", head, m.Name, u.Name, u.Provider, u.ID, u.Rank, slots, strings.Join(m.Aliases, ", "))
+			speaks := "chats"
+			if u.Responses {
+				speaks = "chats, responses"
+			}
+			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", head, m.Name, u.Name, u.Provider, u.ID, speaks, u.Rank, slots, strings.Join(m.Aliases, ", "))
 			head = ""
 		}
 	}

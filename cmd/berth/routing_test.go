@@ -38,7 +38,7 @@ func TestRoutingPrint_Upstreams_Listed(t *testing.T) {
 	t.Parallel()
 	var c routingPrint
 	c.Model.RoutingFile = write(t, t.TempDir(), "models.yaml", "providers: {p: {baseURL: 'http://127.0.0.1:1/v1'}, q: {baseURL: 'http://127.0.0.1:1/v1'}}\nmodels:\n"+
-		"  one: {provider: p}\n  two: {aliases: [gpt-5], upstreams: [{provider: p, rank: 2, id: x}, {provider: q, cap: auto, min: 2}]}\n"+
+		"  one: {provider: p}\n  two: {aliases: [gpt-5], upstreams: [{provider: p, rank: 2, id: x}, {provider: q, cap: auto, min: 2, responses: true}]}\n"+
 		"routes: {default: {paid: gpt-5, free: one}, vision: {paid: one, free: one}}\n")
 	var out bytes.Buffer
 	require.NoError(t, c.run(t.Context(), &out, io.Discard))
@@ -48,7 +48,7 @@ func TestRoutingPrint_Upstreams_Listed(t *testing.T) {
 	for line := range strings.Lines(upstreams) {
 		rows = append(rows, strings.Join(strings.Fields(line), " "))
 	}
-	require.Equal(t, []string{"MODEL UPSTREAM PROVIDER ID RANK CAP ALIASES", "one p p one 1 5", "two q q two 1 auto, 2 to 64 gpt-5", "two p p x 2 5 gpt-5"}, rows[:4])
+	require.Equal(t, []string{"MODEL UPSTREAM PROVIDER ID SPEAKS RANK CAP ALIASES", "one p p one chats 1 5", "two q q two chats, responses 1 auto, 2 to 64 gpt-5", "two p p x chats 2 5 gpt-5"}, rows[:4])
 	require.NotContains(t, out.String(), "gpt-5 default", "routes have the names of models")
 }
 

@@ -202,6 +202,9 @@ func errorOf(e gjson.Result) (r reportedError) {
 		r.message = strings.TrimSpace(r.message + " " + inner.Str)
 	}
 	r.own = ProviderError{Type: nameIn(e.Get("type")), Param: nameIn(e.Get("param")), Code: nameIn(e.Get("code"))}
+	if r.own.Type == eventError { // it names the event
+		r.own.Type = ""
+	}
 	if place := e.Get("loc"); r.own.Param == "" && place.IsArray() { // FastAPI
 		var path []string
 		for _, key := range place.Array() {

@@ -126,7 +126,7 @@ var causeRules = []causeRule{
 		says: "the content filter of {} refused the texts or the answer: change the texts",
 		names: []string{
 			"contentfilter", "contentpolicyviolation", "contentpolicy", "responsibleaipolicyviolation", "datainspectionfailed", "moderationblocked",
-			"sensitivecheckerror", "sensitive", "safetyerror", "inappropriatecontent", "guardrailintervened", "1301", "baseresp1026", "baseresp1027",
+			"sensitivecheckerror", "sensitive", "safetyerror", "inappropriatecontent", "guardrailintervened", "imagecontentpolicyviolation", "1301", "baseresp1026", "baseresp1027",
 		},
 		phrases: []string{
 			"content exists risk", "content management policy", "content policy", "inappropriate content", "content filter", "sensitive content",
@@ -248,6 +248,8 @@ var causeRules = []causeRule{
 		kinds: []string{
 			"invalidrequesterror", "badrequesterror", "badrequest", "invalidparameter", "invalidargument", "validationerror", "unsupportedparameter",
 			"unsupportedvalue", "invalidvalue", "extraforbidden", "1210", "1213", "1214", "1215", "baseresp2013",
+			"invalidprompt", "invalidencryptedcontent", "invalidimage", "invalidimageformat", "invalidbase64image", "invalidimageurl", "imagetoolarge", "imagetoosmall",
+			"imageparseerror", "invalidimagemode", "imagefiletoolarge", "unsupportedimagemediatype", "emptyimagefile", "failedtodownloadimage", "imagefilenotfound", // of responses
 		},
 	},
 	{

@@ -161,6 +161,7 @@ func (c *Client) Stream(ctx context.Context, call Call, on func(Delta) error) (R
 // Forward makes a raw call and passes the answer to on, from the calling goroutine, as JSON objects on one line: each chunk of a stream, or once
 // the whole answer of a call that does not stream. An object may be read only until on returns. Its fields are those of the provider, see
 // rawAnswer for the exceptions. The end mark of a stream is not passed on: the answer is complete once Forward has returned without an error.
+// A request of the responses API has the events of an upstream that speaks it, see takeResponse, and the chunks of a chat of any other one.
 // Errors are as those of Stream. As long as Result.FirstToken is 0, nothing was passed on. Result.Text is empty.
 func (c *Client) Forward(ctx context.Context, call Call, on func(object []byte) error) (Result, error) {
 	return c.make(ctx, call, &session{limits: c.limits.forwarded(call.Raw), onObject: on})
@@ -203,6 +204,11 @@ func (c *Client) at(call Call) (Call, endpoint, error) {
 	upstream, ep, err := c.find(call)
 	if err != nil {
 		return call, ep, err
+	}
+	if raw := call.Raw; raw != nil && raw.Responses && !ep.responses {
+		if call.Raw = raw.Chat; raw.Chat == nil {
+			return call, ep, ep.cannotCarry("a request that only the responses API has")
+		}
 	}
 	call = call.within(upstream)
 	call.without = c.learnedOf(ep).refused() | ep.unwanted

@@ -103,7 +103,7 @@ func TestForward_Request_ChangedByTable(t *testing.T) { // O1, O4
 			_, err := p.client.Forward(t.Context(), call, func([]byte) error { return nil })
 			require.NoError(t, err)
 			require.Equal(t, row.want, string(got))
-			require.Equal(t, call.Raw.Operation.path(), path)
+			require.Equal(t, call.path(), path)
 		})
 	}
 }

@@ -19,9 +19,14 @@ const (
 	OperationEmbeddings Operation = "embeddings"
 )
 
-func (o Operation) path() string {
-	if o == OperationEmbeddings {
+// path returns where the request of a call is sent.
+func (call Call) path() string {
+	switch {
+	case call.Raw == nil:
+	case call.Raw.Operation == OperationEmbeddings:
 		return "/embeddings"
+	case call.Raw.Responses:
+		return "/responses"
 	}
 	return "/chat/completions"
 }
@@ -29,6 +34,10 @@ func (o Operation) path() string {
 // Raw is a request of OpenAI's protocol that is forwarded. internal/openai makes it of a body that it has checked.
 type Raw struct {
 	Operation Operation
+	// Responses: it is a request of the responses API, which is streamed. Chat is the same request for upstreams that speak only chat completions, nil if no
+	// chat can carry it.
+	Responses bool
+	Chat      *Raw
 	// Fields are those of the request, in their order.
 	Fields []RawField
 	Stream bool
@@ -131,27 +140,38 @@ func (ep endpoint) encodeRaw(call Call) ([]byte, error) {
 			out = appendField(out, f.Key, id)
 		case f.Name == encodingFormat && call.without&fieldEncodingFormat != 0, f.Use == FieldChanged, f.Use == FieldOwn && !listed:
 		case f.Use == FieldFurther && !listed:
-			return nil, &CallError{
-				Code: berth.CodeUnavailable, Scope: ScopeUpstream, Retryable: true, Provider: ep.servedBy,
-				Message: "the upstream that is free now does not accept the field " + f.Name + ": retry later",
-			}
+			return nil, ep.cannotCarry("the field " + f.Name)
 		default:
 			out = appendField(out, f.Key, f.Value)
 		}
 	}
-	if raw.Operation == OperationChat {
-		if n := raw.bound(call.MaxTokens); n > 0 {
-			name := ep.maxTokensField
-			if name != maxCompletionTokens {
-				name = maxTokens
-			}
-			out = appendField(out, []byte(name), strconv.AppendInt(nil, int64(n), 10))
-		}
-		if raw.Stream && call.without&fieldStreamOptions == 0 {
-			out = appendField(out, []byte(streamOptionsField), withUsage(raw.field(streamOptionsField)))
-		}
+	if n := raw.bound(call.MaxTokens); n > 0 && raw.Operation == OperationChat {
+		out = appendField(out, []byte(ep.boundField(raw)), strconv.AppendInt(nil, int64(n), 10))
+	}
+	if raw.Operation == OperationChat && raw.Stream && !raw.Responses && call.without&fieldStreamOptions == 0 {
+		out = appendField(out, []byte(streamOptionsField), withUsage(raw.field(streamOptionsField)))
 	}
 	return append(out, '}'), nil
+}
+
+// boundField returns the name of the bound of an answer.
+func (ep endpoint) boundField(raw *Raw) string {
+	switch {
+	case raw.Responses:
+		return "max_output_tokens"
+	case ep.maxTokensField == maxCompletionTokens:
+		return maxCompletionTokens
+	default:
+		return maxTokens
+	}
+}
+
+// cannotCarry returns the error for a request with something that an upstream does not accept.
+func (ep endpoint) cannotCarry(what string) *CallError {
+	return &CallError{
+		Code: berth.CodeUnavailable, Scope: ScopeUpstream, Retryable: true, Provider: ep.servedBy,
+		Message: "the upstream that is free now does not accept " + what + ": retry later",
+	}
 }
 
 // Names of fields that requests share.

@@ -34,8 +34,10 @@ type rawAnswer struct {
 	pending []byte
 	held    [][]byte
 	begun   bool // something was passed on
-	usage   []byte
-	tokens  float64 // of the answers, as an estimate
+	// Of the responses API: last, the event that ends a response was passed on, and called, the response calls a tool.
+	last, called bool
+	usage        []byte
+	tokens       float64 // of the answers, as an estimate
 	// Buffers that are used again for each chunk.
 	rest, list, out []byte
 }
@@ -178,12 +180,12 @@ func (s *session) takeChunk(data []byte) error {
 	if something || a.begun || len(a.held) == maxHeld {
 		return s.pass(a.out)
 	}
-	a.hold()
+	a.hold(a.out)
 	return nil
 }
 
-// hold keeps a chunk that begins an answer without anything of it.
-func (a *rawAnswer) hold() { a.held = append(a.held, bytes.Clone(a.out)) }
+// hold keeps a chunk or an event that begins an answer without anything of it.
+func (a *rawAnswer) hold(object []byte) { a.held = append(a.held, bytes.Clone(object)) }
 
 // rawFault returns the error that a chunk or an answer reports.
 func (s *session) rawFault(p rawParts, data []byte) error {
@@ -332,7 +334,7 @@ func (s *session) takeWhole(data []byte) error {
 
 // shownUsage returns the usage as clients read it: the object of the provider, if it has the names of the protocol.
 func (s *session) shownUsage() []byte {
-	if u := s.raw.usage; u != nil && rawField(u, "prompt_tokens") != nil {
+	if u := s.raw.usage; u != nil && (s.raw.req.Responses || rawField(u, "prompt_tokens") != nil) {
 		return u
 	}
 	u := s.result.Usage

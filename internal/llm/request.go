@@ -40,7 +40,7 @@ func (call Call) droppable() fields {
 		return fieldStreamOptions | fieldResponseFormat
 	case call.Raw.Operation == OperationEmbeddings:
 		return fieldEncodingFormat
-	case call.Raw.Stream:
+	case call.Raw.Stream && !call.Raw.Responses:
 		return fieldStreamOptions
 	default:
 		return 0

@@ -110,7 +110,10 @@ func (s *session) exchange(parent context.Context, call Call) error {
 
 // complete reports whether the answer is. ended: the response has ended.
 func (s *session) complete(ended bool) bool {
-	if s.raw != nil {
+	switch {
+	case s.raw != nil && s.raw.req.Responses:
+		return s.raw.last
+	case s.raw != nil:
 		return s.raw.complete(ended) || ended && s.ended
 	}
 	return s.result.FinishReason != "" || ended && s.ended
@@ -119,7 +122,7 @@ func (s *session) complete(ended bool) bool {
 // conclude processes the end of a complete answer.
 func (s *session) conclude() error {
 	if s.raw != nil {
-		if s.raw.req.Stream {
+		if s.raw.req.Stream && !s.raw.req.Responses {
 			return s.endStream()
 		}
 		return nil
@@ -140,7 +143,7 @@ func (e *readerError) Error() string { return e.err.Error() }
 
 // read makes the request and reads the response. It returns nil at the end of an answer.
 func (s *session) read(ctx context.Context, call Call) error {
-	req, err := s.request(ctx, http.MethodPost, call.operation().path(), bytes.NewReader(call.body))
+	req, err := s.request(ctx, http.MethodPost, call.path(), bytes.NewReader(call.body))
 	if err != nil {
 		return err
 	}
@@ -221,6 +224,8 @@ func (s *session) isOther(ev eventstream.Event, data []byte) bool {
 		return false
 	case slices.Contains(otherEvents, name):
 		return true
+	case s.raw != nil && s.raw.req.Responses: // each event has its type, also in its data
+		return false
 	case gjson.GetBytes(data, "choices").Exists():
 		return false
 	}
@@ -312,7 +317,9 @@ func (s *session) readObject(in io.Reader, mediaType string) error {
 		return errTooMuch
 	case s.raw != nil && s.raw.req.Operation == OperationEmbeddings && validJSON(words):
 		return s.takeEmbeddings(words, mediaType)
-	case !validJSON(words) && bytes.HasPrefix(words, []byte("{")) && bytes.Contains(words, []byte(`"choices"`)):
+	case s.raw != nil && s.raw.req.Responses && validJSON(words):
+		return s.takeWholeResponse(words, mediaType)
+	case !validJSON(words) && bytes.HasPrefix(words, []byte("{")) && bytes.Contains(words, s.answerField()):
 		return s.takeAll(words)
 	case !validJSON(words):
 		return s.notAnAnswer(mediaType, words)
@@ -333,9 +340,19 @@ func (s *session) readObject(in io.Reader, mediaType string) error {
 	return nil
 }
 
+// answerField returns the field, as it is written, by which a whole answer is known.
+func (s *session) answerField() []byte {
+	if s.raw != nil && s.raw.req.Responses {
+		return []byte(`"output"`)
+	}
+	return []byte(`"choices"`)
+}
+
 // take processes one chunk of a stream, or a whole answer.
 func (s *session) take(data []byte) error {
 	switch {
+	case s.raw != nil && s.raw.req.Responses:
+		return s.takeResponse(data)
 	case s.raw != nil && s.raw.req.Stream:
 		return s.takeChunk(data)
 	case s.raw != nil:

@@ -45,6 +45,9 @@ type Upstream struct {
 	Price     Price
 	// Extra are further fields of requests that it accepts.
 	Extra []string
+	// Responses: it speaks the responses API, too. Account names whose key it uses, see account.
+	Responses bool
+	Account   string
 
 	config UpstreamConfig
 }
@@ -85,8 +88,9 @@ func (c *Catalog) model(name string, cfg ModelConfig) Model {
 		up := Upstream{
 			Name: u.Name, Provider: u.Provider, ID: u.ID, Rank: u.Rank, Cap: u.Cap.Calls, ProviderCap: c.cfg.Providers[u.Provider].Cap,
 			RPM: *u.RPM, TPM: *u.TPM, ContextTokens: u.ContextTokens, MaxOutputTokens: u.MaxOutputTokens, Timeouts: u.Timeouts, Price: *u.Price,
-			Extra: u.Extra, Unbounded: !u.bounded && cfg.Credits == (CreditPrices{}), config: u,
+			Extra: u.Extra, Unbounded: !u.bounded && cfg.Credits == (CreditPrices{}), Responses: u.Responses != nil && *u.Responses, config: u,
 		}
+		up.Account = account(up.Provider, c.keySetting(up))
 		if u.Cap.Auto {
 			up.Auto, up.Cap, up.Min = true, u.Max, u.Min
 		}
@@ -208,6 +212,9 @@ type endpoint struct {
 	unwanted fields
 	// extra are further fields of requests that it accepts.
 	extra []string
+	// responses: it speaks the responses API. account is that of the upstream.
+	responses bool
+	account   string
 }
 
 // endpoint returns an upstream of a model with its server; an empty name means the first that this process can call.
@@ -277,7 +284,7 @@ func (c *Catalog) direct(m Model, u Upstream) (endpoint, error) {
 	ep := endpoint{
 		model: m.Name, upstream: u.Name, servedBy: u.Provider, baseURL: cmp.Or(c.settings.BaseURLs[u.Provider], p.BaseURL),
 		key: key, keySetting: setting, modelID: u.ID, maxTokensField: p.MaxTokensField,
-		extra: u.Extra,
+		extra: u.Extra, responses: u.Responses, account: u.Account,
 	}
 	if u.config.JSONMode != nil && !*u.config.JSONMode {
 		ep.unwanted |= fieldResponseFormat

@@ -95,7 +95,7 @@ func TestModels_Upstreams_HaveValuesOfTheModel(t *testing.T) {
       - {provider: acme, name: second, keySetting: SECOND_KEY, cap: auto, min: 70, rpm: 5, price: {}, timeouts: {idle: 7s}, maxOutputTokens: 9}
 `, Settings{})
 	minute := Timeouts{FirstByte: time.Minute, Idle: time.Minute, Whole: 10 * time.Minute}
-	bare := func(u Upstream) Upstream { u.config = UpstreamConfig{}; return u }
+	bare := func(u Upstream) Upstream { u.config, u.Account = UpstreamConfig{}, ""; return u }
 	plain, ok := c.Model("plain")
 	require.True(t, ok)
 	require.Len(t, plain.Upstreams, 1)

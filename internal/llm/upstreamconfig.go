@@ -48,6 +48,8 @@ type UpstreamConfig struct {
 	Price *Price `yaml:"price"`
 	// JSONMode: it accepts response_format json_object. True by default.
 	JSONMode *bool `yaml:"jsonMode"`
+	// Responses: it speaks the responses API, too. False by default.
+	Responses *bool `yaml:"responses"`
 	// Extra are the names of further fields of requests that the upstream accepts.
 	Extra []string `yaml:"extra"`
 
@@ -141,7 +143,7 @@ func (u UpstreamConfig) or(m UpstreamConfig) UpstreamConfig {
 	u.Timeouts.FirstByte = cmp.Or(u.Timeouts.FirstByte, m.Timeouts.FirstByte)
 	u.Timeouts.Idle = cmp.Or(u.Timeouts.Idle, m.Timeouts.Idle)
 	u.Timeouts.Whole = cmp.Or(u.Timeouts.Whole, m.Timeouts.Whole)
-	u.Price, u.JSONMode = cmp.Or(u.Price, m.Price), cmp.Or(u.JSONMode, m.JSONMode)
+	u.Price, u.JSONMode, u.Responses = cmp.Or(u.Price, m.Price), cmp.Or(u.JSONMode, m.JSONMode), cmp.Or(u.Responses, m.Responses)
 	if u.Extra == nil {
 		u.Extra = m.Extra
 	}

@@ -87,6 +87,35 @@ func (e *estimate) message(message []byte) *Error {
 	return nil
 }
 
+// readItems counts the items of a response.
+func readItems(r *Request, value []byte) *Error {
+	all := rawjson.Read(value)
+	for item, ok := all.Item(); ok; item, ok = all.Item() {
+		r.size.item(item)
+	}
+	return nil
+}
+
+func (e *estimate) item(item []byte) {
+	e.tokens += tokensPerMessage
+	all := rawjson.Read(item)
+	for key, value, ok := all.Field(); ok; key, value, ok = all.Field() {
+		switch rawjson.Key(key) {
+		case "content", "output":
+			e.content(value)
+		case "arguments", "input", "name":
+			e.text(value)
+		case "encrypted_content":
+			e.add(value)
+		}
+	}
+}
+
+func readInstructions(r *Request, value []byte) *Error {
+	r.size.text(value)
+	return nil
+}
+
 // content counts a text, or the parts of a message.
 func (e *estimate) content(value []byte) {
 	e.text(value)
@@ -110,7 +139,7 @@ func (e *estimate) content(value []byte) {
 				e.tokens += tokensPerImage
 			case "input_audio":
 				e.tokens += float64(len(field)) / bytesPerAudio
-			case "file":
+			case "file", "file_data", "file_id", "file_url": // the latter of a response
 				e.tokens += tokensPerImage + float64(len(field))/bytesPerFile
 			case "text", "refusal":
 				e.text(field)

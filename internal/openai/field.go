@@ -66,6 +66,39 @@ var embeddingFields = []field{
 	{name: "dimensions"},
 }
 
+// responseFields are the parameters of a response as internal/responses makes its body, which has checked them.
+var responseFields = []field{
+	{name: "model", use: llm.FieldChanged, read: readModel},
+	{name: "input", read: readItems},
+	{name: "instructions", read: readInstructions},
+	{name: "max_output_tokens", use: llm.FieldChanged, read: readMaxTokens},
+	{name: "service_tier", use: llm.FieldOwn, read: readServiceTier},
+	{name: "metadata", use: llm.FieldOwn},
+	{name: "user", read: readUser},
+	{name: "safety_identifier", read: readSafetyIdentifier},
+	{name: "prompt_cache_key", read: readCacheKey},
+	{name: "stream", read: readStream},
+	{name: "store"},
+	{name: "frequency_penalty"},
+	{name: "include"},
+	{name: "logit_bias"},
+	{name: "max_tool_calls"},
+	{name: "parallel_tool_calls"},
+	{name: "presence_penalty"},
+	{name: "prompt_cache_options"},
+	{name: "prompt_cache_retention"},
+	{name: "reasoning"},
+	{name: "seed"},
+	{name: "stop"},
+	{name: "temperature"},
+	{name: "text"},
+	{name: "tool_choice"},
+	{name: "tools"},
+	{name: "top_logprobs"},
+	{name: "top_p"},
+	{name: "truncation"},
+}
+
 // parse reads the fields of a body by a table. A field that is null is as one that is missing, and is forwarded as it is.
 func parse(body []byte, operation llm.Operation, table []field) (*Request, error) {
 	if len(body) > MaxBody {

@@ -51,6 +51,15 @@ type Request struct {
 	raw  llm.Raw
 	user string
 	size estimate
+	// Of a response: the same request as a chat, nil for the reason noChat, and the encrypted content that it has.
+	chat      *Request
+	noChat    error
+	encrypted []Encrypted
+}
+
+// Encrypted is encrypted content of a request, which only upstreams with an account can read.
+type Encrypted struct {
+	Param, Account string
 }
 
 // ParseChat reads the body of a request for chat completions. Its error is an *Error for the client.
@@ -84,6 +93,29 @@ func ParseEmbeddings(body []byte) (*Request, error) {
 	return r.complete(), nil
 }
 
+// ParseResponse reads the body of a request for a response, which internal/responses has made, and the same one as a chat for upstreams that speak
+// only these. noChat is why there is no chat. Its error is an *Error for the client.
+func ParseResponse(body, chat []byte, noChat error, encrypted []Encrypted) (*Request, error) {
+	r, err := parse(body, llm.OperationChat, responseFields)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"tools", "text"} {
+		r.size.add(r.value(name))
+	}
+	r.Choices, r.raw.Responses, r.encrypted, r.noChat = 1, true, encrypted, noChat
+	r.complete()
+	if noChat != nil {
+		return r, nil //nolint:nilerr // Check returns it, unless the model has upstreams that need no chat
+	}
+	if r.chat, err = ParseChat(chat); err != nil {
+		return nil, err
+	}
+	r.raw.Chat = &r.chat.raw
+	r.raw.Chat.InputTokens, r.raw.Chat.LeastTokens = r.raw.InputTokens, r.raw.LeastTokens
+	return r, nil
+}
+
 func (r *Request) complete() *Request {
 	if r.EndUser == "" {
 		r.EndUser = r.user
@@ -94,28 +126,41 @@ func (r *Request) complete() *Request {
 	return r
 }
 
-// Check returns the upstreams of a model that do not accept a field of the request. If no upstream accepts all of them, its error is an *Error
-// that names one.
+// Check returns the upstreams of a model that do not accept a part of the request. If no upstream accepts all of it, its error is an *Error that names
+// what one does not accept.
 func (r *Request) Check(m llm.Model) (excluded []string, err error) {
-	lacks := ""
 	for _, u := range m.Upstreams {
-		lack := r.raw.Lacks(u)
-		if lack == "" && r.Store && !slices.Contains(u.Extra, "store") {
-			lack = "store"
-		}
-		if lack != "" {
-			excluded, lacks = append(excluded, u.Name), lack
+		if refused := r.refusedBy(u); refused != nil {
+			excluded, err = append(excluded, u.Name), refused
 		}
 	}
-	switch {
-	case len(excluded) == 0 || len(excluded) < len(m.Upstreams):
-		return excluded, nil
-	case lacks == "store":
-		return nil, Invalid("store", "unsupported_value", "the model %s does not store answers for clients: omit store", r.Model)
-	default:
-		return nil, Invalid(lacks, "unknown_parameter",
-			"unknown parameter %s: no upstream of the model %s accepts it; omit it, or the operator has to list it in extra in the routing file", lacks, r.Model)
+	if len(excluded) == len(m.Upstreams) {
+		return nil, err
 	}
+	return excluded, nil
+}
+
+// refusedBy returns why an upstream does not accept the request, nil if it does.
+func (r *Request) refusedBy(u llm.Upstream) error {
+	for _, e := range r.encrypted {
+		if !u.Responses || e.Account != u.Account {
+			return Invalid(e.Param, "unsupported_value", "can be read only by the upstream that made it, and the model %s does not have that: omit the item", r.Model)
+		}
+	}
+	if r.raw.Responses && !u.Responses {
+		if r.noChat != nil {
+			return r.noChat
+		}
+		return r.chat.refusedBy(u)
+	}
+	switch lack := r.raw.Lacks(u); {
+	case lack != "":
+		return Invalid(lack, "unknown_parameter",
+			"unknown parameter %s: no upstream of the model %s accepts it; omit it, or the operator has to list it in extra in the routing file", lack, r.Model)
+	case r.Store && !slices.Contains(u.Extra, "store"):
+		return Invalid("store", "unsupported_value", "the model %s does not store answers for clients: omit store", r.Model)
+	}
+	return nil
 }
 
 // Call returns the call of the request to a model of the catalog, of which the request may have an alias. shown is what the client reads in the
@@ -125,6 +170,10 @@ func (r *Request) Call(model string, shown llm.Shown) llm.Call {
 	raw := r.raw
 	raw.Shown = shown
 	raw.Shown.Model = cmp.Or(shown.Model, r.Model)
+	if raw.Chat != nil {
+		chat := *raw.Chat
+		chat.Shown, raw.Chat = raw.Shown, &chat
+	}
 	return llm.Call{Model: model, Raw: &raw}
 }
 

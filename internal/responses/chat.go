@@ -1,7 +1,6 @@
 package responses
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 
@@ -9,9 +8,9 @@ import (
 	"berth/internal/rawjson"
 )
 
-// Chat returns the body of the chat completion that makes the answer at an upstream that speaks only chat completions. It is streamed. earlier are the
+// chat returns the body of the chat completion that makes the answer at an upstream that speaks only chat completions. It is streamed. earlier are the
 // items of the responses before this one, inputs and outputs, oldest first. Its error is an *openai.Error that names what a chat cannot carry.
-func (r *Request) Chat(earlier []json.RawMessage) ([]byte, error) {
+func (r *Request) chat(earlier []json.RawMessage) ([]byte, error) {
 	if err := r.chatRefuses(); err != nil {
 		return nil, err
 	}
@@ -211,47 +210,4 @@ func chatFormat(format []byte) []byte {
 	outer.text("type", "json_schema")
 	outer.raw("json_schema", inner.end())
 	return outer.end()
-}
-
-// Whole returns the body for an upstream that speaks responses, with the items of the responses before this one in the input. berth keeps the response:
-// the upstream does not. Its error is an *openai.Error.
-func (r *Request) Whole(earlier []json.RawMessage) ([]byte, error) {
-	var items [][]byte
-	for i, item := range slices.Concat(earlier, r.items) {
-		if typeOf(item) == itemReference {
-			found := r.pool[value(item, "id")]
-			if found == nil {
-				return nil, unknownReference(place(i, len(earlier)), item)
-			}
-			item = found
-		}
-		items = append(items, sent(item))
-	}
-	var o builder
-	for _, name := range r.order {
-		switch name {
-		case "previous_response_id", "store", "background", "input", "stream":
-			continue
-		}
-		o.raw(string(quotedKey(name)), r.values[name])
-	}
-	o.raw("input", joined(items))
-	o.raw("store", []byte("false"))
-	o.raw("stream", []byte("true"))
-	return o.end(), nil
-}
-
-// sent returns an item as an upstream gets it: without the id that berth has given it. That of reasoning is the provider's.
-func sent(item []byte) []byte {
-	if kind := typeOf(item); kind == itemReasoning || prefixes[kind] == "" || !bytes.Contains(item, []byte(`"id"`)) {
-		return item
-	}
-	var o builder
-	all := rawjson.Read(item)
-	for key, v, ok := all.Field(); ok; key, v, ok = all.Field() {
-		if string(key) != "id" {
-			o.raw(string(key), v)
-		}
-	}
-	return o.end()
 }

@@ -34,8 +34,8 @@ var fields = []field{
 	{"stream_options", own, "", readStreamOptions, "`include_obfuscation` is accepted and has no effect: events are not padded"},
 	{"background", own, "", readBackground, "needs `store`"},
 	{"store", own, "", readStore, "`true` by default; the provider never stores"},
-	{"include", translated, "logprobs", readInclude, "`message.output_text.logprobs`, and `message.input_image.image_url`, which is always included; `reasoning.encrypted_content` is accepted, " +
-		"and the reasoning of a chat has none"},
+	{"include", translated, "logprobs", readInclude, "`message.output_text.logprobs`, and `message.input_image.image_url`, which is always included; `reasoning.encrypted_content` is for " +
+		"upstreams that speak responses, and the reasoning of a chat has none"},
 	{"max_output_tokens", translated, "max_completion_tokens", readMaxOutputTokens, "at least 1"},
 	{"max_tool_calls", own, "", readMaxToolCalls, "bounds calls of hosted tools, of which there are none"},
 	{"metadata", forwarded, "", readMetadata, "at most 16 texts, kept with the response"},
@@ -52,7 +52,7 @@ var fields = []field{
 	{"tools", translated, "tools", readTools, "functions and custom tools; hosted tools are refused"},
 	{"top_logprobs", translated, "logprobs`, `top_logprobs", readTopLogprobs, "0 to 20"},
 	{"top_p", forwarded, "", nil, ""},
-	{"truncation", own, "", readTruncation, "`disabled`; `auto` is refused, because berth leaves nothing out of a conversation"},
+	{"truncation", own, "", readTruncation, "`disabled`; `auto` only at upstreams that speak responses, because berth leaves nothing out of a conversation"},
 	{"user", forwarded, "", readUser, "as `safety_identifier`, which precedes it"},
 	{"frequency_penalty", forwarded, "", nil, "a parameter of a chat"},
 	{"logit_bias", forwarded, "", nil, "a parameter of a chat"},

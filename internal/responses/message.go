@@ -96,9 +96,6 @@ func unknownReference(param string, item []byte) *openai.Error {
 func (c *conversation) take(i int, item []byte) *openai.Error {
 	switch kind := typeOf(item); kind {
 	case itemReasoning: // a chat does not read that of earlier answers
-		if value(item, "encrypted_content") != "" && !hasItems(get(item, "summary")) && !hasItems(get(item, "content")) {
-			return under("encrypted_content", invalid("", "unsupported_value", "can be read only by the upstream that made it, and the model has none that speaks responses"))
-		}
 		return nil
 	case itemFunction, itemCustom:
 		c.call(i, item, kind)
@@ -116,12 +113,6 @@ func (c *conversation) take(i int, item []byte) *openai.Error {
 	default:
 		return under("type", invalid("", "unsupported_value", "an item of the type %.64q cannot be sent to the upstreams of the model", kind))
 	}
-}
-
-func hasItems(v []byte) bool {
-	all := rawjson.Read(v)
-	_, ok := all.Item()
-	return ok && rawjson.IsList(v)
 }
 
 // message takes a message of any role but the assistant's.

@@ -102,15 +102,11 @@ func (w *Writer) object(status string, failed, incomplete []byte) []byte {
 	o.text("status", status)
 	o.raw("error", failed)
 	o.raw("incomplete_details", incomplete)
-	output := w.output
-	if output == nil {
-		list := make([][]byte, len(w.items))
-		for i, it := range w.items {
-			list[i] = it.object(it.status)
-		}
-		output = joined(list)
+	output := make([][]byte, len(w.items))
+	for i, it := range w.items {
+		output[i] = it.object(it.status)
 	}
-	o.raw("output", output)
+	o.raw("output", joined(output))
 	o.raw("usage", w.usage)
 	return o.end()
 }
@@ -130,23 +126,32 @@ func failure(err *openai.Error) []byte {
 	return o.end()
 }
 
-// usageOf returns the usage of a chat as a response has it, nil if it has none.
+// usageOf returns the usage of a chat, or of another response, as a response has it; nil if it has none.
 func usageOf(usage []byte) []byte {
+	type input struct {
+		Cached     float64 `json:"cached_tokens"`
+		CacheWrite float64 `json:"cache_write_tokens"`
+	}
+	type output struct {
+		Reasoning float64 `json:"reasoning_tokens"`
+	}
 	var u struct {
-		Prompt     float64  `json:"prompt_tokens"`
-		Completion float64  `json:"completion_tokens"`
-		Total      *float64 `json:"total_tokens"`
-		CacheHit   float64  `json:"prompt_cache_hit_tokens"` // of DeepSeek
-		Input      struct {
-			Cached     float64 `json:"cached_tokens"`
-			CacheWrite float64 `json:"cache_write_tokens"`
-		} `json:"prompt_tokens_details"`
-		Output struct {
-			Reasoning float64 `json:"reasoning_tokens"`
-		} `json:"completion_tokens_details"`
+		Prompt         float64  `json:"prompt_tokens"`
+		Completion     float64  `json:"completion_tokens"`
+		Total          *float64 `json:"total_tokens"`
+		CacheHit       float64  `json:"prompt_cache_hit_tokens"` // of DeepSeek
+		Input          input    `json:"prompt_tokens_details"`
+		Output         output   `json:"completion_tokens_details"`
+		ResponseInput  *float64 `json:"input_tokens"`
+		ResponseOutput float64  `json:"output_tokens"`
+		InputDetails   input    `json:"input_tokens_details"`
+		OutputDetails  output   `json:"output_tokens_details"`
 	}
 	if !rawjson.IsObject(usage) || json.Unmarshal(usage, &u) != nil {
 		return nil
+	}
+	if u.ResponseInput != nil {
+		u.Prompt, u.Completion, u.Input, u.Output = *u.ResponseInput, u.ResponseOutput, u.InputDetails, u.OutputDetails
 	}
 	total := u.Prompt + u.Completion
 	if u.Total != nil {

@@ -32,39 +32,6 @@ func (w *Writer) Replay(log []byte) error {
 	return nil
 }
 
-// Event makes the event for one of an upstream that speaks responses. Those with which a response begins and ends are made by Begin, Started and End;
-// End has what the last one of the upstream has.
-func (w *Writer) Event(event []byte) error {
-	if !json.Valid(event) || !rawjson.IsObject(event) {
-		return errors.New("an event is not a JSON object")
-	}
-	kind := value(event, "type")
-	if w.status != "" {
-		return nil // it has ended
-	}
-	w.take(kind, event)
-	switch kind {
-	case "", "keepalive", "error", "response.created", "response.queued", "response.in_progress":
-		return nil
-	}
-	if w.status != "" {
-		return nil
-	}
-	var o builder
-	o.text("type", kind)
-	o.number("sequence_number", int64(w.n))
-	all := rawjson.Read(event)
-	for key, v, ok := all.Field(); ok; key, v, ok = all.Field() {
-		switch string(key) {
-		case "type", "sequence_number", "obfuscation":
-		default:
-			o.raw(string(key), v)
-		}
-	}
-	w.n++
-	return w.emit(compact(o.end()))
-}
-
 // take notes what an event says of the response.
 func (w *Writer) take(kind string, event []byte) {
 	switch kind {
@@ -166,11 +133,8 @@ func (w *Writer) takeItem(done bool, event []byte) {
 func (w *Writer) takeLast(kind string, event []byte) {
 	w.status = kind[len("response."):]
 	response := get(event, "response")
-	if output := get(response, "output"); rawjson.IsList(output) {
-		w.output = compact(output)
-	}
-	if v := get(response, "usage"); v != nil {
-		w.usage = compact(v)
+	if usage := usageOf(get(response, "usage")); usage != nil {
+		w.usage = usage
 	}
 	if v := get(response, "error"); v != nil {
 		w.failed = compact(v)

@@ -116,7 +116,7 @@ func TestParse_Fields_Read(t *testing.T) { // O8
 	require.True(t, r.Stream && r.Background && r.Store)
 	require.Equal(t, []string{"m", "resp_1", "flex", "s", "k"}, []string{r.Model, r.PreviousID, r.ServiceTier, r.EndUser, r.CacheKey})
 	require.Equal(t, map[string]string{"a": "b"}, r.Metadata)
-	chat, err := r.Chat(nil)
+	chat, err := r.chat(nil)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true,"stream_options":{"include_usage":true},"service_tier":"flex","user":"u",
 		"safety_identifier":"s","prompt_cache_key":"k","metadata":{"a":"b"},"top_k":5,"stop":["a"]}`, string(chat))
@@ -172,7 +172,7 @@ func TestChat_EachParameter_Translated(t *testing.T) { // O8
 		}
 		r, err := Parse([]byte(`{"model":"m","input":"x",` + row[0] + `}`))
 		require.NoError(t, err, row[0])
-		chat, err := r.Chat(nil)
+		chat, err := r.chat(nil)
 		require.NoError(t, err)
 		require.Equal(t, want+"}", string(chat))
 		_, err = openai.ParseChat(chat)
@@ -236,7 +236,7 @@ func TestChat_EachItem_Message(t *testing.T) { // O8
 	} {
 		r, err := Parse([]byte(`{"model":"m","input":` + row.input + `}`))
 		require.NoError(t, err, row.name)
-		chat, err := r.Chat(nil)
+		chat, err := r.chat(nil)
 		require.NoError(t, err, row.name)
 		require.Equal(t, `[`+row.messages+`]`, gjson.GetBytes(chat, "messages").Raw, row.name)
 		_, err = openai.ParseChat(chat)
@@ -244,7 +244,7 @@ func TestChat_EachItem_Message(t *testing.T) { // O8
 
 		again, err := Parse([]byte(`{"model":"m","instructions":"I","input":"x","previous_response_id":"resp_1"}`))
 		require.NoError(t, err)
-		chat, err = again.Chat(r.Input())
+		chat, err = again.chat(r.Input())
 		require.NoError(t, err, row.name)
 		require.Equal(t, `[{"role":"system","content":"I"},`+row.messages+`,{"role":"user","content":"x"}]`, gjson.GetBytes(chat, "messages").Raw, "%s, as a response before", row.name)
 	}
@@ -254,7 +254,6 @@ func TestChat_EachItem_Message(t *testing.T) { // O8
 func TestChat_CannotCarry_NamesTheItem(t *testing.T) { // O8
 	t.Parallel()
 	for _, row := range [][3]string{
-		{`[{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"x"}]`, ``, "input[0].encrypted_content"},
 		{`[{"type":"web_search_call","id":"ws_1","status":"completed"}]`, ``, "input[0].type"},
 		{`[{"type":"item_reference","id":"msg_abc_0"}]`, ``, "input[0]"},
 		{`[` + askItem + `,{"role":"user","content":[{"type":"input_text","text":"x"},{"type":"input_image","file_id":"file_1"}]}]`, ``, "input[1].content[1].file_id"},
@@ -273,7 +272,7 @@ func TestChat_CannotCarry_NamesTheItem(t *testing.T) { // O8
 	} {
 		r, err := Parse([]byte(`{"model":"m","input":` + row[0] + row[1] + `}`))
 		require.NoError(t, err, row)
-		_, err = r.Chat(nil)
+		_, err = r.chat(nil)
 		var refused *openai.Error
 		require.ErrorAs(t, err, &refused, row)
 		require.Equal(t, row[2], refused.Param, refused.Message)
@@ -281,7 +280,7 @@ func TestChat_CannotCarry_NamesTheItem(t *testing.T) { // O8
 		if row[1] == "" {
 			next, err := Parse([]byte(`{"model":"m","input":"x"}`))
 			require.NoError(t, err)
-			_, err = next.Chat(r.Input())
+			_, err = next.chat(r.Input())
 			require.ErrorAs(t, err, &refused)
 			require.True(t, strings.HasPrefix(refused.Param, "previous_response_id"), refused.Param)
 		}
@@ -328,15 +327,15 @@ func TestReferences_OfResponses_Resolved(t *testing.T) { // O8
 	require.NoError(t, err)
 	require.Equal(t, []string{"resp_abc"}, r.References())
 	r.Resolve(Items(Final([]byte(kindNamed("call").events()))))
-	_, err = r.Chat(nil)
+	_, err = r.chat(nil)
 	require.ErrorContains(t, err, "msg_abc_12")
 	r.Resolve([]json.RawMessage{[]byte(`{"type":"message","id":"msg_abc_12","role":"assistant","content":"y"}`), []byte(`{"type":"message","id":"msg_other","role":"assistant","content":"z"}`)})
-	chat, err := r.Chat(nil)
+	chat, err := r.chat(nil)
 	require.NoError(t, err)
 	require.Equal(t, `{"role":"assistant","content":[{"type":"text","text":"y"},{"type":"text","text":"z"}],"tool_calls":[{"id":"call_0","type":"function","function":{"name":"get","arguments":"{\"city\":\"Paris\"}"}}]}`,
 		gjson.GetBytes(chat, "messages.1").Raw)
 	require.Equal(t, "call_0", gjson.GetBytes(r.Input()[1], "call_id").Str)
-	whole, err := r.Whole(nil)
+	whole, _, err := r.whole(nil)
 	require.NoError(t, err)
 	require.Equal(t, "function_call", gjson.GetBytes(whole, "input.1.type").Str)
 }
@@ -355,9 +354,12 @@ func TestItems_EachKindOfAnswer_ContinueTheChat(t *testing.T) { // O8
 	t.Parallel()
 	for _, k := range kinds {
 		items := append(k.parsed().Input(), Items(Final([]byte(k.events())))...)
-		text, outputs := "", []string{`{"role":"user","content":"Continue"}`}
+		text, outputs, reasoning := "", []string{`{"role":"user","content":"Continue"}`}, 0
 		for _, item := range items[1:] {
 			v := gjson.ParseBytes(item)
+			if v.Get("type").Str == "reasoning" { // that no upstream can read again
+				reasoning++
+			}
 			for _, part := range v.Get("content").Array() {
 				if v.Get("type").Str == "message" {
 					text += part.Get("text").Str + part.Get("refusal").Str
@@ -369,7 +371,7 @@ func TestItems_EachKindOfAnswer_ContinueTheChat(t *testing.T) { // O8
 		}
 		next, err := Parse([]byte(`{"model":"m","previous_response_id":"resp_abc","input":[` + strings.Join(outputs, ",") + `]}`))
 		require.NoError(t, err)
-		chat, err := next.Chat(items)
+		chat, err := next.chat(items)
 		require.NoError(t, err, k.name)
 		_, err = openai.ParseChat(chat)
 		require.NoError(t, err, k.name)
@@ -388,9 +390,9 @@ func TestItems_EachKindOfAnswer_ContinueTheChat(t *testing.T) { // O8
 		require.Equal(t, len(outputs)-1, tools, k.name)
 		require.Equal(t, "Continue", messages[len(messages)-1].Get("content").Str)
 
-		whole, err := next.Whole(items)
+		whole, _, err := next.whole(items)
 		require.NoError(t, err)
-		require.Len(t, gjson.GetBytes(whole, "input").Array(), len(items)+len(outputs))
+		require.Len(t, gjson.GetBytes(whole, "input").Array(), len(items)+len(outputs)-reasoning)
 	}
 }
 
@@ -399,15 +401,17 @@ func TestWhole_State_StaysWithBerth(t *testing.T) { // O8
 	t.Parallel()
 	r, err := Parse([]byte(`{"model":"m","previous_response_id":"resp_1","store":true,"background":true,"stream":false,"temperature":1.0,"include":["reasoning.encrypted_content"],"truncation":"auto","input":[{"role":"user","id":"x","content":"b"}]}`))
 	require.NoError(t, err)
-	whole, err := r.Whole([]json.RawMessage{
-		[]byte(`{"type":"message","id":"msg_1","role":"user","content":"a"}`), []byte(`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"}`), []byte(`{"type":"web_search_call","id":"ws_1"}`),
+	whole, encrypted, err := r.whole([]json.RawMessage{
+		[]byte(`{"type":"message","id":"msg_1","role":"user","content":"a"}`), []byte(`{"type":"reasoning","id":"rs_abc_0","summary":[],"encrypted_content":"berth.acct.cnNfdXA.e.f"}`),
+		[]byte(`{"type":"reasoning","id":"rs_abc_1","summary":[],"content":[{"type":"reasoning_text","text":"Hm"}]}`), []byte(`{"type":"web_search_call","id":"ws_1"}`),
 	})
 	require.NoError(t, err)
 	require.Equal(t, `{"model":"m","temperature":1.0,"include":["reasoning.encrypted_content"],"truncation":"auto","input":[{"type":"message","role":"user","content":"a"},`+
-		`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"e"},{"type":"web_search_call","id":"ws_1"},{"role":"user","content":"b"}],"store":false,"stream":true}`, string(whole))
+		`{"id":"rs_up","type":"reasoning","summary":[],"encrypted_content":"e.f"},{"type":"web_search_call","id":"ws_1"},{"role":"user","content":"b"}],"store":false,"stream":true}`, string(whole))
+	require.Equal(t, []openai.Encrypted{{Param: "previous_response_id.encrypted_content", Account: "acct"}}, encrypted)
 	r, err = Parse([]byte(`{"model":"m","input":[{"type":"item_reference","id":"msg_1"}]}`))
 	require.NoError(t, err)
-	_, err = r.Whole(nil)
+	_, _, err = r.whole(nil)
 	var refused *openai.Error
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "input[0]", refused.Param)
@@ -431,7 +435,7 @@ func TestParse_ManyItems_TranslatedOrRefused(t *testing.T) { // O1, O8
 		require.NoError(t, err, name)
 		require.NotEmpty(t, r.Input())
 		r.References()
-		chat, err := r.Chat(nil)
+		chat, err := r.chat(nil)
 		var refused *openai.Error
 		require.True(t, err == nil && json.Valid(chat) || errors.As(err, &refused), name)
 	}
@@ -454,12 +458,12 @@ func FuzzParse(f *testing.F) {
 		for _, item := range r.Input() {
 			require.True(t, json.Valid(item), "%s", item)
 		}
-		if chat, err := r.Chat(nil); err != nil {
+		if chat, err := r.chat(nil); err != nil {
 			require.ErrorAs(t, err, &refused)
 		} else {
 			require.True(t, json.Valid(chat), "%s", chat)
 		}
-		if whole, err := r.Whole(r.Input()); err != nil {
+		if whole, _, err := r.whole(r.Input()); err != nil {
 			require.ErrorAs(t, err, &refused)
 		} else {
 			require.True(t, json.Valid(whole), "%s", whole)

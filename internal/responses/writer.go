@@ -35,9 +35,9 @@ type Writer struct {
 	logprobs    []byte
 
 	// Of an upstream that speaks responses: the items by index, and what its last event has.
-	byIndex                    map[int]*item
-	status                     string
-	output, failed, incomplete []byte
+	byIndex            map[int]*item
+	status             string
+	failed, incomplete []byte
 }
 
 // maxWaiting bounds what arrives of calls before their names, in bytes.

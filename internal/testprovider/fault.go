@@ -12,10 +12,14 @@ import (
 	"time"
 )
 
-// Write answers with chunks, one after each interval, and the usage; a request that is not for a stream with the whole text after all of them, and
-// one for embeddings with a vector.
+// Write answers with chunks, one after each interval, and the usage; a request that is not for a stream with the whole text after all of them, one for
+// embeddings with a vector, and one for a response with its events.
 func Write(every time.Duration, chunks ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if isResponse(r) {
+			respond(w, r, every, chunks)
+			return
+		}
 		if wants := requested(r); !wants.Stream {
 			if wait(r, every*time.Duration(len(chunks))) {
 				whole(w, r, strings.Join(chunks, ""))
@@ -85,10 +89,8 @@ func Limited(retryAfter time.Duration) http.HandlerFunc {
 
 // Cut closes the connection after a part of an answer, which may be empty.
 func Cut(part string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		if part != "" {
-			chunk(w, part, nil)
-		}
+	return func(w http.ResponseWriter, r *http.Request) {
+		begin(w, r, part)
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -96,10 +98,20 @@ func Cut(part string) http.HandlerFunc {
 // Hang sends nothing after a part of an answer, which may be empty, until the caller leaves.
 func Hang(part string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if part != "" {
-			chunk(w, part, nil)
-		}
+		begin(w, r, part)
 		<-r.Context().Done()
+	}
+}
+
+// begin sends a part of an answer, which may be empty: then a response has begun, and a chat has not.
+func begin(w http.ResponseWriter, r *http.Request, part string) {
+	switch {
+	case isResponse(r) && part == "":
+		Events(beginning()...)(w, r)
+	case isResponse(r):
+		Events(append(beginning(), textDelta(part))...)(w, r)
+	case part != "":
+		chunk(w, part, nil)
 	}
 }
 

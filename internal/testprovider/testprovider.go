@@ -1,4 +1,4 @@
-// Package testprovider is a server of the chat completions protocol that tests control: it has a limit of concurrent calls, as real ones do,
+// Package testprovider is a server of the chat completions and responses protocols that tests control: it has a limit of concurrent calls, as real ones do,
 // counts what it gets, and fails on demand.
 package testprovider
 
