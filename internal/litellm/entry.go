@@ -71,9 +71,9 @@ func (c *converter) entry(v value) {
 		return
 	}
 	if answers {
-		c.note(params.get("model"), "responses/ chooses the provider's responses API: berth sends chat completions, which the model has to serve")
+		c.note(params.get("model"), "responses/ chooses the provider's responses API: berth sends it responses, and chats to chat completions, which the model has to serve for these")
 	}
-	u := &upstream{Provider: p.name, ID: modelID(prefix, id)}
+	u := &upstream{Provider: p.name, ID: modelID(prefix, id), Responses: answers}
 	if own := info.get("id").text(); upstreamName.MatchString(own) {
 		u.Name = own
 	}

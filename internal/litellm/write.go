@@ -45,6 +45,7 @@ type upstream struct {
 	Rank            int       `yaml:"rank,omitempty"`
 	ContextTokens   int       `yaml:"contextTokens,omitempty"`
 	MaxOutputTokens int       `yaml:"maxOutputTokens,omitempty"`
+	Responses       bool      `yaml:"responses,omitempty"`
 	Timeouts        *timeouts `yaml:"timeouts,omitempty"`
 	Price           *price    `yaml:"price,omitempty"`
 	Credits         *price    `yaml:"credits,omitempty"` // of a model
