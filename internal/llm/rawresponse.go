@@ -168,10 +168,10 @@ func (s *session) endResponse(kind string, response []byte) error {
 	s.takeUsage(rawField(response, "usage"))
 	details := rawField(response, "incomplete_details")
 	switch reason, _ := rawjson.String(rawField(details, "reason")); {
-	case kind == eventIncomplete && reason == "max_output_tokens":
+	case kind == eventIncomplete && reason == berth.FinishFiltered:
+		s.result.FinishReason = berth.FinishFiltered
+	case kind == eventIncomplete: // by its bound, or for a reason that is not known
 		s.result.FinishReason = berth.FinishLength
-	case kind == eventIncomplete:
-		s.result.FinishReason = shorten(printable(reason), maxFinishReason)
 	case a.called:
 		s.result.FinishReason = finishToolCalls
 	default:

@@ -224,6 +224,8 @@ func TestForward_ResponseEnds_ReasonAndUsage(t *testing.T) { // O8
 		"nothing":               {events(evCreated, ended("completed", `,"output":[],`+evUsage)), berth.FinishStop, false},
 		"whole":                 {object(`{"id":"resp_up","object":"response","status":"completed","error":null,` + evOutput + `,` + evUsage + `}`), berth.FinishStop, false},
 		"whole, as an event":    {sse(`{"id":"resp_up","object":"response","status":"completed",` + evOutput + `,` + evUsage + `}`), berth.FinishStop, false},
+		"unknown reason":        {events(evMessage, evDelta, ended("incomplete", `,"incomplete_details":{"reason":"tired"},"output":[],`+evUsage)), berth.FinishLength, false},
+		"no reason":             {events(evMessage, evDelta, ended("incomplete", `,"incomplete_details":null,"output":[],`+evUsage)), berth.FinishLength, false},
 		"whole, not complete":   {object(`{"object":"response","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},` + evOutput + `}`), berth.FinishLength, true},
 		"whole, without status": {object(`{"object":"response",` + evOutput + `}`), berth.FinishStop, true},
 	} {
