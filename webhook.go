@@ -10,11 +10,14 @@ import (
 
 // The limits of webhooks.
 const (
-	MaxWebhookTitle  = 100 // characters
-	MaxWebhookURL    = 2000
-	MaxWebhooks      = 50 // of one team, user or application, and of all users
-	MaxWebhookLog    = 20 // attempts that a delivery lists
-	WebhookRotation  = 24 * time.Hour
+	MaxWebhookTitle = 100 // characters
+	MaxWebhookURL   = 2000
+	MaxWebhooks     = 50 // of one team, user or application, and of all users
+	MaxWebhookLog   = 20 // attempts that a delivery lists
+	WebhookRotation = 24 * time.Hour
+
+	MaxWebhookSecrets = 4 // that sign an event: the present one and former ones
+
 	WebhookIDPrefix  = "wh_"
 	DeliveryIDPrefix = "dlv_"
 	eventIDPrefix    = "evt_"
@@ -53,7 +56,7 @@ type Webhook struct {
 	ID                    string
 	TeamID, AppID, UserID string
 	WebhookSettings
-	// Secrets sign the events, the present one first. The former one signs them beside it until FormerUntil.
+	// Secrets sign the events, the present one first. The former ones sign them beside it until FormerUntil.
 	Secrets     []string
 	FormerUntil time.Time
 	CreatedAt   time.Time
@@ -107,6 +110,13 @@ func (w Webhook) Signing(now time.Time) []string {
 		return w.Secrets[:1]
 	}
 	return w.Secrets
+}
+
+// Rotate gives the webhook a secret. The former ones that sign at this time do so for another WebhookRotation: a repeated request invalidates none.
+func (w *Webhook) Rotate(secret string, now time.Time) {
+	former := w.Signing(now)
+	w.Secrets = append([]string{secret}, former[:min(len(former), MaxWebhookSecrets-1)]...)
+	w.FormerUntil = now.Add(WebhookRotation)
 }
 
 // WebhookEvent is the body that a webhook receives. It has what Standard Webhooks and OpenAI's clients read.

@@ -60,7 +60,7 @@ func (s *server) webhookRoutes() {
 	change := forTeam
 	change.private = []string{"url"} // it may contain a secret
 	register(s, "POST /v1/webhooks", change, s.createWebhook, withStatus(201, op("create-webhook", "webhooks", "Create a webhook",
-		"With `teamId` it is about the work of a team, with `appId` too of an application of it, with `userId` of a user, without these of all. "+
+		"With `teamId` it is about the work of a team, with `appId` too of an application of it, with `userId` of a user, with `all` of all teams and users. "+
 			"Its `secret` is in this response only. 409: there are 50 of the same team, application or user.")))
 	register(s, "GET /v1/webhooks", forTeam, s.listWebhooks, op("list-webhooks", "webhooks", "List the webhooks, the oldest first",
 		"With the scope `team`, those of the caller's team. Also the other calls of webhooks are then about these."))
@@ -69,7 +69,7 @@ func (s *server) webhookRoutes() {
 		"They apply to events that are not delivered yet, too. Team, application and user cannot be changed. `disabled` false enables it again."))
 	registerOutput(s, "DELETE /v1/webhooks/{id}", forTeam, s.deleteWebhook, op("delete-webhook", "webhooks", "Delete a webhook with its deliveries"))
 	register(s, "POST /v1/webhooks/{id}/secret", forTeam, s.rotateWebhook, op("rotate-webhook", "webhooks", "Give a webhook a new secret",
-		"The former one signs events beside it for a day. The `secret` is in this response only."))
+		"For a day, the former one signs events, too, as do up to two before it that still did. The `secret` is in this response only."))
 	register(s, "POST /v1/webhooks/{id}/test", forTeam, s.testWebhook, withStatus(202, op("test-webhook", "webhooks",
 		"Send an event of the type webhook.test", "Its delivery has the outcome. 409: the webhook is disabled.")))
 	register(s, "GET /v1/webhooks/{id}/deliveries", forTeam, s.listDeliveries, op("list-deliveries", "webhooks",
@@ -88,6 +88,12 @@ func (s *server) createWebhook(ctx context.Context, in *createWebhookInput) (*cl
 		return nil, err
 	}
 	switch {
+	case own != "" && b.All:
+		return nil, &berth.Error{Code: berth.CodeForbidden, Field: "all", Message: "only operators create webhooks of all work"}
+	case b.All && (team != "" || b.UserID != ""):
+		return nil, berth.Invalid("all", "must not be given beside teamId or userId")
+	case team == "" && b.UserID == "" && b.AppID == "" && !b.All:
+		return nil, berth.Invalid("teamId", "is required, unless userId or all is given")
 	case own != "" && b.UserID != "":
 		return nil, &berth.Error{Code: berth.CodeForbidden, Field: "userId", Message: "only operators create webhooks of users"}
 	case b.UserID != "" && team != "":
@@ -176,6 +182,9 @@ func (s *server) putWebhook(ctx context.Context, in *putWebhookInput) (*client.W
 	if err != nil {
 		return nil, err
 	}
+	if b.All && (old.TeamID != "" || old.UserID != "") {
+		return nil, berth.Invalid("all", "cannot be changed: create another webhook")
+	}
 	if err := cmp.Or(
 		fixed("webhookId", "webhook", b.WebhookID, old.ID), fixed("teamId", "webhook", b.TeamID, old.TeamID),
 		fixed("appId", "webhook", b.AppID, old.AppID), fixed("userId", "webhook", b.UserID, old.UserID), s.validWebhook(b.WebhookSpec),
@@ -216,7 +225,7 @@ func (s *server) rotateWebhook(ctx context.Context, in *WebhookPath) (*client.Ne
 	}
 	secret := webhook.NewSecret()
 	v, err := s.changeWebhook(ctx, in.ID, func(w *berth.Webhook) {
-		w.Secrets, w.FormerUntil = []string{secret, w.Secrets[0]}, s.Clock().Add(berth.WebhookRotation)
+		w.Rotate(secret, s.Clock())
 	})
 	if err != nil {
 		return nil, err
@@ -288,7 +297,7 @@ func (s *server) resendDelivery(ctx context.Context, in *resendInput) (*client.D
 
 func viewWebhook(w berth.Webhook) client.Webhook {
 	v := client.Webhook{
-		WebhookID: w.ID, TeamID: w.TeamID, AppID: w.AppID, UserID: w.UserID, WebhookSpec: client.WebhookSpec{
+		WebhookID: w.ID, TeamID: w.TeamID, AppID: w.AppID, UserID: w.UserID, All: w.TeamID == "" && w.UserID == "", WebhookSpec: client.WebhookSpec{
 			URL: w.URL, Title: w.Title, Events: w.Events, Disabled: !w.DisabledAt.IsZero(),
 		},
 		CreatedAt: w.CreatedAt, CreatedBy: w.CreatedBy, DisabledAt: w.DisabledAt, DisabledWhy: w.DisabledWhy,

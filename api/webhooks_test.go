@@ -59,6 +59,18 @@ func TestWebhooks_CreatedChangedAndDeleted_SecretShownOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{rotated["secret"].(string), secret}, w.Signing(time.Now()), "both sign for a day")
 	require.Equal(t, []string{rotated["secret"].(string)}, w.Signing(time.Now().Add(berth.WebhookRotation)))
+	rotated = post(path+"/secret", http.StatusOK) // as if the reply was lost
+	w, err = h.ledger.GetWebhook(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, w.Signing(time.Now()), 3)
+	require.Contains(t, w.Signing(time.Now()), secret)
+	for range 5 {
+		rotated = post(path+"/secret", http.StatusOK)
+	}
+	w, err = h.ledger.GetWebhook(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, w.Secrets, berth.MaxWebhookSecrets)
+	require.Equal(t, rotated["secret"], w.Secrets[0])
 
 	test := post(path+"/test", http.StatusAccepted)
 	require.Equal(t, []any{"webhook.test", "pending", id}, []any{test["type"], test["state"], test["subjectId"]})
@@ -115,25 +127,36 @@ func TestWebhooks_InvalidBody_FieldNamed(t *testing.T) {
 		body  doc
 		field string
 	}{
-		"no URL":               {doc{}, "url"},
-		"no scheme":            {doc{"url": "hooks.test/events"}, "url"},
-		"other scheme":         {doc{"url": "ftp://hooks.test"}, "url"},
-		"not encrypted":        {doc{"url": "http://hooks.test"}, "url"},
-		"credentials":          {doc{"url": "https://a:b@hooks.test"}, "url"},
-		"loopback":             {doc{"url": "https://127.0.0.1/events"}, "url"},
-		"cloud metadata":       {doc{"url": "https://169.254.169.254/latest"}, "url"},
-		"IPv6 loopback":        {doc{"url": "https://[::1]:8443/events"}, "url"},
-		"mapped loopback":      {doc{"url": "https://[::ffff:127.0.0.1]/events"}, "url"},
-		"long URL":             {doc{"url": "https://hooks.test/" + strings.Repeat("a", 2000)}, "url"},
-		"unknown event":        {doc{"url": hookURL, "events": []string{"task.completed", "task.done"}}, "events[1]"},
+		"no URL":               {doc{"all": true}, "url"},
+		"of nothing":           {doc{"url": hookURL}, "teamId"},
+		"empty team":           {doc{"url": hookURL, "teamId": ""}, "teamId"},
+		"all beside a team":    {doc{"url": hookURL, "teamId": "search", "all": true}, "all"},
+		"all beside a user":    {doc{"url": hookURL, "userId": "alice", "all": true}, "all"},
+		"no scheme":            {doc{"all": true, "url": "hooks.test/events"}, "url"},
+		"other scheme":         {doc{"all": true, "url": "ftp://hooks.test"}, "url"},
+		"not encrypted":        {doc{"all": true, "url": "http://hooks.test"}, "url"},
+		"credentials":          {doc{"all": true, "url": "https://a:b@hooks.test"}, "url"},
+		"loopback":             {doc{"all": true, "url": "https://127.0.0.1/events"}, "url"},
+		"cloud metadata":       {doc{"all": true, "url": "https://169.254.169.254/latest"}, "url"},
+		"IPv6 loopback":        {doc{"all": true, "url": "https://[::1]:8443/events"}, "url"},
+		"mapped loopback":      {doc{"all": true, "url": "https://[::ffff:127.0.0.1]/events"}, "url"},
+		"port":                 {doc{"all": true, "url": "https://hooks.test:99999/"}, "url"},
+		"port 0":               {doc{"all": true, "url": "https://hooks.test:0/"}, "url"},
+		"fragment":             {doc{"all": true, "url": "https://hooks.test/#a"}, "url"},
+		"space":                {doc{"all": true, "url": "https://hooks.test/a b"}, "url"},
+		"line":                 {doc{"all": true, "url": "https://hooks.test/\n"}, "url"},
+		"text to the left":     {doc{"all": true, "url": "https://evil.test/\u202emoc"}, "url"},
+		"percent sign":         {doc{"all": true, "url": "https://hooks.test/%zz"}, "url"},
+		"long URL":             {doc{"all": true, "url": "https://hooks.test/" + strings.Repeat("a", 2000)}, "url"},
+		"unknown event":        {doc{"all": true, "url": hookURL, "events": []string{"task.completed", "task.done"}}, "events[1]"},
 		"team not found":       {doc{"url": hookURL, "teamId": "none"}, "teamId"},
 		"app without team":     {doc{"url": hookURL, "appId": "chat"}, "teamId"},
 		"app not found":        {doc{"url": hookURL, "teamId": "search", "appId": "none"}, "appId"},
 		"user beside team":     {doc{"url": hookURL, "teamId": "search", "userId": "alice"}, "userId"},
 		"user not printable":   {doc{"url": hookURL, "userId": "a\u0007"}, "userId"},
-		"long title":           {doc{"url": hookURL, "title": strings.Repeat("a", 101)}, "title"},
-		"unknown field":        {doc{"url": hookURL, "secret": "whsec_"}, "secret"},
-		"disabled by a number": {doc{"url": hookURL, "disabled": 1}, "disabled"},
+		"long title":           {doc{"all": true, "url": hookURL, "title": strings.Repeat("a", 101)}, "title"},
+		"unknown field":        {doc{"all": true, "url": hookURL, "secret": "whsec_"}, "secret"},
+		"disabled by a number": {doc{"all": true, "url": hookURL, "disabled": 1}, "disabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := h.call(http.MethodPost, "/v1/webhooks", h.operator(), c.body)
@@ -147,9 +170,11 @@ func TestWebhooks_InvalidBody_FieldNamed(t *testing.T) {
 		a := h.call(http.MethodPut, "/v1/webhooks/"+id, h.operator(), doc{"url": hookURL, field: value})
 		require.Equal(t, []any{http.StatusBadRequest, field}, []any{a.status, a.problem.Field}, string(a.body))
 	}
+	a := h.call(http.MethodPut, "/v1/webhooks/"+id, h.operator(), doc{"url": hookURL, "all": true})
+	require.Equal(t, []any{http.StatusBadRequest, "all"}, []any{a.status, a.problem.Field}, string(a.body))
 
 	inside := newHarness(t, privateWebhooks)
-	a := inside.call(http.MethodPost, "/v1/webhooks", inside.operator(), doc{"url": "http://127.0.0.1:9000/events"})
+	a = inside.call(http.MethodPost, "/v1/webhooks", inside.operator(), doc{"all": true, "url": "http://127.0.0.1:9000/events"})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 }
 
@@ -170,8 +195,8 @@ func TestWebhooks_TeamAdministrators_OwnTeamOnly(t *testing.T) {
 	}
 	own := create(ann, doc{"appId": "chat"})
 	require.Equal(t, "a", own.json(t)["teamId"])
-	id, all := of(own), of(create(h.operator(), doc{}))
-	for field, body := range map[string]doc{"teamId": {"teamId": "b"}, "appId": {"appId": "none"}, "userId": {"userId": "ann"}} {
+	id, all := of(own), of(create(h.operator(), doc{"all": true}))
+	for field, body := range map[string]doc{"teamId": {"teamId": "b"}, "appId": {"appId": "none"}, "userId": {"userId": "ann"}, "all": {"all": true}} {
 		a := create(ann, body)
 		require.Equal(t, []any{http.StatusForbidden, field}, []any{a.status, a.problem.Field}, string(a.body))
 	}

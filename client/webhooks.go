@@ -22,9 +22,10 @@ type WebhookSpec struct {
 // Webhook is a webhook: its settings, which are what PUT takes, and its state.
 type Webhook struct {
 	WebhookID string `json:"webhookId,omitempty" readOnly:"true"`
-	TeamID    string `json:"teamId,omitempty" maxLength:"128" doc:"Team whose work it is about. Without teamId and userId it is about all work. It cannot be changed"`
+	TeamID    string `json:"teamId,omitempty" maxLength:"128" doc:"Team whose work it is about. It cannot be changed"`
 	AppID     string `json:"appId,omitempty" maxLength:"128" doc:"Application of the team whose work it is about; absent for all of the team. It cannot be changed"`
 	UserID    string `json:"userId,omitempty" maxLength:"255" doc:"User whose work it is about, instead of a team. It cannot be changed"`
+	All       bool   `json:"all,omitempty" doc:"It is about the work of all teams and users. It cannot be changed"`
 	WebhookSpec
 	CreatedAt   time.Time `json:"createdAt,omitzero" readOnly:"true"`
 	CreatedBy   string    `json:"createdBy,omitempty" readOnly:"true"`
@@ -61,12 +62,13 @@ type newWebhookSpec struct {
 	TeamID string `json:"teamId,omitempty"`
 	AppID  string `json:"appId,omitempty"`
 	UserID string `json:"userId,omitempty"`
+	All    bool   `json:"all,omitempty"`
 	WebhookSpec
 }
 
 // CreateWebhook creates a webhook of a team, an application or a user, or of all work.
 func (c *Client) CreateWebhook(ctx context.Context, w Webhook) (NewWebhook, error) {
-	return fetch[NewWebhook](ctx, c, http.MethodPost, "/v1/webhooks", newWebhookSpec{w.TeamID, w.AppID, w.UserID, w.WebhookSpec})
+	return fetch[NewWebhook](ctx, c, http.MethodPost, "/v1/webhooks", newWebhookSpec{w.TeamID, w.AppID, w.UserID, w.All, w.WebhookSpec})
 }
 
 // Webhooks yields the webhooks, the oldest first.

@@ -36,16 +36,17 @@ type webhookFlags struct {
 type webhookCreate struct {
 	agent.Server `embed:""`
 	To           string `arg:"" help:"URL to which events are sent: https://host/path."`
-	Team         string `help:"Team whose work it is about. Default: all work."`
+	Team         string `help:"Team whose work it is about."`
 	App          string `help:"Application of the team whose work it is about."`
 	User         string `help:"User whose work it is about, instead of a team."`
+	All          bool   `help:"Let it be about the work of all teams and users."`
 	Quiet        bool   `help:"Print the secret only." short:"q"`
 	webhookFlags
 }
 
 // Run creates the webhook and prints it.
 func (c *webhookCreate) Run(ctx context.Context, api *client.Client) error {
-	w, err := api.CreateWebhook(ctx, client.Webhook{TeamID: c.Team, AppID: c.App, UserID: c.User, WebhookSpec: client.WebhookSpec{
+	w, err := api.CreateWebhook(ctx, client.Webhook{TeamID: c.Team, AppID: c.App, UserID: c.User, All: c.All, WebhookSpec: client.WebhookSpec{
 		URL: c.To, Title: c.Title, Events: c.Events, Disabled: c.Disabled,
 	}})
 	if err == nil && c.Quiet {

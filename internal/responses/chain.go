@@ -88,7 +88,7 @@ func completed(ctx context.Context, s Store, userID, id, param string) (t berth.
 	case err != nil:
 		return t, nil, err
 	case t.Status != berth.TaskCompleted:
-		return t, nil, invalid(param, "previous_response_not_completed", "the response %q has not completed: only completed responses can be continued", id)
+		return t, nil, invalid(param, "previous_response_not_completed", "the response %q has no answer: only responses that are completed or incomplete can be continued", id)
 	}
 	events, err := s.GetAsset(ctx, userID, t.ResultAssetID)
 	return t, Items(Final(events.Content)), err

@@ -77,7 +77,7 @@ func (r *Request) messages(earlier []json.RawMessage) ([]byte, error) {
 		}
 	}
 	if first >= 0 {
-		return nil, c.at(first, under("call_id", invalid("", "invalid_value", "no call with the id %.128q precedes this output", value(c.items[first], "call_id"))))
+		return nil, c.at(first, under("call_id", invalid("", "invalid_value", "no call with the id %.128q precedes this output, or it has an output already", value(c.items[first], "call_id"))))
 	}
 	return joined(c.out), nil
 }

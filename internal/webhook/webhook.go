@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -54,20 +56,37 @@ func (o Options) Validate() error {
 
 // ValidURL returns why a URL cannot be used. A name is not resolved: what it leads to is checked when an event is sent.
 func ValidURL(text string, allowPrivate bool) error {
+	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("must have only printable characters of ASCII: encode others by percent signs, and names of hosts by Punycode")
+	}
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
-		return errors.New("must be https://host/path without credentials")
-	}
-	if allowPrivate {
+	switch {
+	case err != nil:
+		return errors.New("is not a URL such as https://host/path")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return errors.New("must begin with https://")
+	case u.Hostname() == "":
+		return errors.New("must have a host: https://host/path")
+	case u.User != nil:
+		return errors.New("must not have a user or password")
+	case u.Fragment != "":
+		return errors.New("must not have a fragment, which is not sent")
+	case u.Port() != "" && !isPort(u.Port()):
+		return fmt.Errorf("has the port %s, which must be 1 to 65535", u.Port())
+	case allowPrivate:
 		return nil
-	}
-	if u.Scheme == "http" {
+	case u.Scheme == "http":
 		return errors.New("must be https")
 	}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !public(a) {
 		return &privateError{a}
 	}
 	return nil
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }
 
 // NewSecret returns a secret that signs events.
@@ -211,16 +230,36 @@ func (s *Sender) Send(ctx context.Context, id string, event []byte) error {
 
 // failed returns the error of a request without a response.
 func failed(err error) *Error {
-	out := &Error{Message: "the server is unreachable", Err: err}
+	return &Error{Message: reason(err), Err: err}
+}
+
+// reason returns why there is no response. Where the server may have processed the event, it says that it was reached.
+func reason(err error) string {
 	var private *privateError
 	var timedOut interface{ Timeout() bool }
+	var name *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &private):
-		out.Message = private.Error()
+		return private.Error()
+	case errors.As(err, &name) && name.IsNotFound:
+		return "the name of the server was not found"
 	case errors.As(err, &timedOut) && timedOut.Timeout():
-		out.Message = "the server did not respond in time"
+		return "the server did not respond in time"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the server refused the connection"
+	case errors.As(err, &certificate):
+		return "the certificate of the server is not valid"
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return "the server does not speak TLS"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		strings.Contains(err.Error(), "server closed idle connection"): // net/http has no name for it
+		return "the server closed the connection without a response"
+	case strings.Contains(err.Error(), "malformed HTTP"):
+		return "the server's response is not HTTP"
 	}
-	return out
+	return "the server is unreachable"
 }
 
 // privateError is the error of an address that is not allowed.

@@ -1,8 +1,11 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -100,7 +103,50 @@ func TestSend_ServerRefuses_ErrorWithoutItsContent(t *testing.T) {
 	require.Zero(t, followed.Load())
 	server.Close()
 	err := s.Send(t.Context(), "id", []byte("{}"))
-	require.EqualError(t, err, "the server is unreachable")
+	require.EqualError(t, err, "the server refused the connection")
+}
+
+// An error says why there was no response, so that users know where to look, and whether the event may have arrived.
+func TestSend_NoResponse_ReasonSaid(t *testing.T) {
+	t.Parallel()
+	behaves := func(f func(net.Conn)) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				f(c)
+				_ = c.Close()
+			}
+		}()
+		return l.Addr().String()
+	}
+	read := func(c net.Conn) { _, _ = c.Read(make([]byte, 64<<10)) }
+	closes := behaves(read)
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(secure.Close)
+	silent := make(chan struct{})
+	hangs := behaves(func(c net.Conn) { read(c); <-silent })
+	t.Cleanup(func() { close(silent) })
+	for at, want := range map[string]string{
+		"http://" + closes:                     "the server closed the connection without a response",
+		"http://" + behaves(func(net.Conn) {}): "the server closed the connection without a response",
+		"https://" + behaves(func(c net.Conn) { read(c); _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") }): "the server does not speak TLS",
+		"http://" + behaves(func(c net.Conn) { read(c); _, _ = io.WriteString(c, "220 mail.test ESMTP\r\n") }):           "the server's response is not HTTP",
+		secure.URL:            "the certificate of the server is not valid",
+		"http://name.invalid": "the name of the server was not found",
+		"http://" + hangs:     "the server did not respond in time",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		err := sender(t, Options{URL: at, Secrets: []string{current}, AllowPrivate: true}).Send(ctx, "id", []byte("{}"))
+		cancel()
+		require.EqualError(t, err, want, "%s: %v", at, errors.Unwrap(err))
+	}
 }
 
 // A server at an address that is not public receives nothing, also where a name leads to it.
@@ -109,12 +155,10 @@ func TestSend_PrivateAddress_Refused(t *testing.T) {
 	var received atomic.Int64
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received.Add(1) }))
 	defer server.Close()
-	for _, at := range []string{server.URL, strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
-		err := sender(t, Options{URL: at, Secrets: []string{current}}).Send(t.Context(), "id", []byte("{}"))
-		var private *privateError
-		require.True(t, errors.As(err, &private), "%v", err)
-		require.Contains(t, err.Error(), "is not public")
-	}
+	_, err := New(Options{URL: server.URL, Secrets: []string{current}})
+	require.EqualError(t, err, "invalid URL: the server's address 127.0.0.1 is not public")
+	named := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	require.ErrorContains(t, sender(t, Options{URL: named, Secrets: []string{current}}).Send(t.Context(), "id", []byte("{}")), "is not public")
 	require.Zero(t, received.Load())
 	for address, want := range map[string]bool{
 		"8.8.8.8": true, "2606:4700::1": true, "127.0.0.1": false, "::1": false, "10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false,
