@@ -51,7 +51,7 @@ models:
   large: {provider: p, cap: 4, maxOutputTokens: 1000, aliases: [gpt-large], credits: {input: 10, output: 100}}
 routes: {default: {paid: m, free: m}}
 `), 0o600))
-	d.stack = newStack(t, append(opts, with("BERTH_ROUTING_FILE="+file))...)
+	d.stack = newStack(t, append([]option{with("BERTH_ROUTING_FILE=" + file)}, opts...)...)
 	d.keyHolder = d.newKeyHolder(t, "research", "durable")
 	_, err := d.operator().PutBudget(t.Context(), berth.BudgetTeam, "research", client.BudgetSpec{Credits: 1000 * berth.Credit, Period: berth.PeriodTotal})
 	require.NoError(t, err)
