@@ -11,9 +11,8 @@ import (
 // The limits of webhooks.
 const (
 	MaxWebhookTitle = 100 // characters
-	MaxWebhookURL   = 2000
-	MaxWebhooks     = 50 // of one team, user or application, and of all users
-	MaxWebhookLog   = 20 // attempts that a delivery lists
+	MaxWebhooks     = 50  // of one team, user or application, and of all users
+	MaxWebhookLog   = 20  // attempts that a delivery lists
 	WebhookRotation = 24 * time.Hour
 
 	MaxWebhookSecrets = 4 // that sign an event: the present one and former ones
@@ -99,9 +98,9 @@ func (s *WebhookSettings) Normalize() (err error) {
 	return nil
 }
 
-// Wants reports whether the webhook gets events of a type.
+// Wants reports whether the webhook gets events of a type when work ends.
 func (s WebhookSettings) Wants(t WebhookEventType) bool {
-	return t == EventWebhookTest || len(s.Events) == 0 || slices.Contains(s.Events, t)
+	return len(s.Events) == 0 || slices.Contains(s.Events, t)
 }
 
 // Signing returns the secrets that sign an event at a time.

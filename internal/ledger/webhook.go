@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"berth"
@@ -160,19 +161,26 @@ func addEvent(ctx context.Context, tx *sql.Tx, t berth.WebhookEventType, at time
 	if err != nil || len(webhooks) == 0 {
 		return nil, err
 	}
-	event := berth.NewWebhookEvent(t, at, data)
+	d, err := newDelivery(berth.NewWebhookEvent(t, at, data))
+	if err != nil {
+		return nil, err
+	}
 	var ids added
 	for _, w := range webhooks {
 		if !w.Wants(t) {
 			continue
 		}
-		d, err := insertDelivery(ctx, tx, w.ID, event)
-		if err != nil {
+		if err := insertDelivery(ctx, tx, w.ID, &d); err != nil {
 			return nil, err
 		}
 		ids = append(ids, d.ID)
 	}
 	return ids, nil
+}
+
+// eventType returns the type of the event with which work of a kind ends in a status.
+func eventType(kind, status string) berth.WebhookEventType {
+	return berth.WebhookEventType(kind + "." + strings.ToLower(status))
 }
 
 // addTaskEnd adds the event of a task that has ended. The clients of chats, and of responses that are not in the background, wait for the end: there are no
@@ -181,10 +189,7 @@ func addTaskEnd(ctx context.Context, tx *sql.Tx, t berth.Task) (added, error) {
 	data := berth.WebhookData{ID: t.ID, UserID: t.UserID, TeamID: t.Team, AppID: t.App, Template: t.Template, Code: t.ErrorCode}
 	f := t.Forwarded
 	if f == nil {
-		types := map[berth.TaskStatus]berth.WebhookEventType{
-			berth.TaskCompleted: berth.EventTaskCompleted, berth.TaskFailed: berth.EventTaskFailed, berth.TaskCancelled: berth.EventTaskCancelled,
-		}
-		return addEvent(ctx, tx, types[t.Status], t.EndedAt, data)
+		return addEvent(ctx, tx, eventType("task", string(t.Status)), t.EndedAt, data)
 	}
 	if f.Response == nil || !f.Response.Background {
 		return nil, nil
@@ -193,13 +198,10 @@ func addTaskEnd(ctx context.Context, tx *sql.Tx, t berth.Task) (added, error) {
 	if data.AppID == f.KeyID { // the key is an application of its own
 		data.AppID = ""
 	}
-	types := map[berth.TaskStatus]berth.WebhookEventType{
-		berth.TaskCompleted: berth.EventResponseCompleted, berth.TaskFailed: berth.EventResponseFailed, berth.TaskCancelled: berth.EventResponseCancelled,
-	}
 	if t.Status == berth.TaskCompleted && t.Incomplete() {
-		types[t.Status] = berth.EventResponseIncomplete
+		return addEvent(ctx, tx, berth.EventResponseIncomplete, t.EndedAt, data)
 	}
-	return addEvent(ctx, tx, types[t.Status], t.EndedAt, data)
+	return addEvent(ctx, tx, eventType("response", string(t.Status)), t.EndedAt, data)
 }
 
 // teamOfUser returns the team to which operators have added a user; empty for none.
@@ -218,23 +220,27 @@ func addExecutionEnd(ctx context.Context, tx *sql.Tx, e berth.Execution) (added,
 	if err != nil {
 		return nil, err
 	}
-	types := map[berth.ExecutionStatus]berth.WebhookEventType{
-		berth.ExecutionCompleted: berth.EventExecutionCompleted, berth.ExecutionFailed: berth.EventExecutionFailed,
-		berth.ExecutionCancelled: berth.EventExecutionCancelled,
-	}
-	return addEvent(ctx, tx, types[e.Status], e.EndedAt, berth.WebhookData{ID: e.ID, UserID: e.UserID, TeamID: team, Executor: e.Executor, Code: e.Code})
+	return addEvent(ctx, tx, eventType("execution", string(e.Status)), e.EndedAt, berth.WebhookData{
+		ID: e.ID, UserID: e.UserID, TeamID: team, Executor: e.Executor, Code: e.Code,
+	})
 }
 
-func insertDelivery(ctx context.Context, tx *sql.Tx, webhookID string, event berth.WebhookEvent) (d berth.WebhookDelivery, err error) {
+// newDelivery returns a delivery of an event that is of no webhook yet.
+func newDelivery(event berth.WebhookEvent) (d berth.WebhookDelivery, err error) {
 	body, err := json.Marshal(event)
 	if err != nil {
 		return d, fmt.Errorf("encode event: %w", err)
 	}
 	now := asStored(time.Now())
-	d = berth.WebhookDelivery{
-		ID: berth.NewID(berth.DeliveryIDPrefix), WebhookID: webhookID, EventID: event.ID, Type: event.Type, SubjectID: event.Data.ID,
-		State: berth.DeliveryPending, Event: body, Log: []berth.WebhookAttempt{}, CreatedAt: now, UpdatedAt: now,
-	}
-	_, err = tx.ExecContext(ctx, insertDeliveries, deliveryColumns.values(&d)...)
-	return d, err
+	return berth.WebhookDelivery{
+		EventID: event.ID, Type: event.Type, SubjectID: event.Data.ID, State: berth.DeliveryPending, Event: body, Log: []berth.WebhookAttempt{},
+		CreatedAt: now, UpdatedAt: now,
+	}, nil
+}
+
+// insertDelivery stores a delivery as one of a webhook, with an id of its own.
+func insertDelivery(ctx context.Context, tx *sql.Tx, webhookID string, d *berth.WebhookDelivery) error {
+	d.ID, d.WebhookID = berth.NewID(berth.DeliveryIDPrefix), webhookID
+	_, err := tx.ExecContext(ctx, insertDeliveries, deliveryColumns.values(d)...)
+	return err
 }

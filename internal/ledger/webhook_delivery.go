@@ -3,8 +3,6 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"berth"
@@ -37,13 +35,15 @@ const (
 
 // AddDelivery stores an event for one webhook, to be sent. CodeNotFound where the webhook does not exist.
 func (l *Ledger) AddDelivery(ctx context.Context, webhookID string, event berth.WebhookEvent) (d berth.WebhookDelivery, err error) {
+	if d, err = newDelivery(event); err != nil {
+		return d, err
+	}
 	err = l.inTx(ctx, "add delivery", func(tx *sql.Tx) error {
 		var id string
 		if err := tx.QueryRowContext(ctx, `SELECT id FROM webhooks WHERE id = $1`+l.dialect.forUpdate, webhookID).Scan(&id); err != nil {
 			return err
 		}
-		d, err = insertDelivery(ctx, tx, id, event)
-		return err
+		return insertDelivery(ctx, tx, id, &d)
 	})
 	return d, err
 }
@@ -116,13 +116,9 @@ func (l *Ledger) changeDelivery(ctx context.Context, id string, change func(*ber
 		if err := change(&d); err != nil {
 			return err
 		}
-		log, err := json.Marshal(d.Log)
-		if err != nil {
-			return fmt.Errorf("encode attempts: %w", err)
-		}
 		d.UpdatedAt = asStored(time.Now())
 		_, err = tx.ExecContext(ctx, `UPDATE webhook_deliveries SET state = $2, attempts = $3, log = $4, updated_at = $5 WHERE id = $1`,
-			id, d.State, d.Attempts, string(log), millis(d.UpdatedAt))
+			id, d.State, d.Attempts, storedJSON{&d.Log}, millis(d.UpdatedAt))
 		return err
 	})
 	return d, err

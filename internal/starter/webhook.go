@@ -17,6 +17,7 @@ import (
 func (s *Starter) SendRecord(ctx context.Context, in workflows.RecordInput, again bool) error {
 	return s.deliver(ctx, again, workflows.RecordWorkflow, in, client.StartWorkflowOptions{
 		ID: workflows.RecordWorkflowID(in.ConferenceID), StaticSummary: "send the detail record",
+		WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		TypedSearchAttributes: temporal.NewSearchAttributes(
 			temporal.NewSearchAttributeKeyKeyword(workflows.SearchConference).ValueSet(in.ConferenceID)),
 	})
@@ -32,12 +33,10 @@ func (s *Starter) SendEvent(ctx context.Context, in workflows.WebhookInput, agai
 	})
 }
 
-// deliver starts a workflow that sends something by webhook, unless it was started before. With again it is started in any case.
+// deliver starts a workflow that sends something by webhook, unless its options prevent that because it was started before. With again it is
+// started in any case, and one that runs ends.
 func (s *Starter) deliver(ctx context.Context, again bool, workflow string, in any, o client.StartWorkflowOptions) error {
 	o.TaskQueue = workflows.TaskQueueWebhooks
-	if o.WorkflowIDReusePolicy == enums.WORKFLOW_ID_REUSE_POLICY_UNSPECIFIED {
-		o.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
-	}
 	if again {
 		o.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 		o.WorkflowIDConflictPolicy = enums.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING
