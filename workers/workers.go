@@ -29,8 +29,8 @@ const AllModels = "models"
 
 // Options configures what a process polls.
 type Options struct {
-	// Queues selects the task queues to poll: "tasks", "turns", "executions", "conferences", "links", "models" for the calls of all models,
-	// or one model, such as "model.deepseek-chat". Empty selects all of them.
+	// Queues selects the task queues to poll: "tasks", "turns", "executions", "conferences", "links", "webhooks", "models" for the calls of
+	// all models, or one model, such as "model.deepseek-chat". Empty selects all of them.
 	Queues []string
 	// Models returns the models that the process serves now, and Changed receives when there may be others. A model that it does not return
 	// any more is not polled any more, and its running calls continue. Polled gets the names of all queues that are selected, before new ones

@@ -73,7 +73,7 @@ type API struct {
 
 // Worker holds the settings of processes that poll task queues.
 type Worker struct {
-	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, conferences, links, models (calls of all models) or one model (model.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
+	Queues        []string      `help:"Task queues to poll: tasks, turns, executions, conferences, links, webhooks, models (calls of all models) or one model (model.deepseek-chat). Default: all." name:"queues" env:"BERTH_QUEUES"`
 	Drain         time.Duration `help:"Time a stopping worker gives its model calls to finish before it hands them over." name:"drain" env:"BERTH_DRAIN" default:"10s" min:"1ms"`
 	TimeoutMs     int64         `help:"Maximum duration of a step in ms." name:"worker-timeout-ms" env:"WORKER_TIMEOUT_MS" default:"300000" min:"1"`
 	StepAnswers   int           `help:"Maximum number of answers that one step of a task buys from its provider, with repairs, continuations and calls that were cut or lost." name:"step-answers" env:"BERTH_STEP_ANSWERS" default:"3" min:"1"`
