@@ -55,7 +55,7 @@ gotest = $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --hide
 
 .PHONY: test-stack test-lua test-units test-dev test-deploy test-page
 test-stack:
-	@$(call gotest,stack,./tests,-parallel 4 -timeout 40m)
+	@$(call gotest,stack,./tests,-parallel 4 -timeout 60m)
 
 # The packages that take longest are first, so that the others run beside them.
 test-units:
