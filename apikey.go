@@ -56,6 +56,8 @@ type KeySettings struct {
 	Durability Durability `json:"durability,omitempty"`
 	// Retention is how long the requests and answers of its calls are kept.
 	Retention KeyRetention `json:"retention,omitempty"`
+	// ReplaceResponses: a stored response that breaks off, of which its client may have read a part, is made again as another one.
+	ReplaceResponses bool `json:"replaceResponses,omitempty"`
 }
 
 // KeyRetention is how long the requests and answers of the calls of a key are kept: one of the values below, or a duration such as 24h.
@@ -103,6 +105,8 @@ func (s *KeySettings) normalizeStorage() error {
 		return Invalid("retention", "must not be %s for durable calls, which store the request: set the durability to %s", RetentionNone, DurabilityDirect)
 	case s.Retention != RetentionNone && s.Durability == DurabilityDirect:
 		return Invalid("retention", "must be %s for direct calls, which store nothing", RetentionNone)
+	case s.ReplaceResponses && s.Durability == DurabilityDirect:
+		return Invalid("replaceResponses", "must be false for direct calls, whose responses are not stored")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package berth
 
 import (
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -166,6 +167,48 @@ type ResponseCall struct {
 	Store bool `json:"store,omitempty"`
 	// Followed: a client may have read events before the end. From then on no attempt makes the answer again.
 	Followed bool `json:"followed,omitempty"`
+	// Replace: its key allows that another response replaces it if it breaks off after a client may have read a part.
+	Replace bool `json:"replace,omitempty"`
+	// Replaces is the response that this one replaces, the one with number Replacement in its row of replacements, from 1. ReplacedBy is the one
+	// that replaces this one.
+	Replaces    string `json:"replaces,omitempty"`
+	Replacement int    `json:"replacement,omitempty"`
+	ReplacedBy  string `json:"replacedBy,omitempty"`
+}
+
+// Alone reports whether no client waits for the response on a connection of its own, so that it continues when clients leave.
+func (r ResponseCall) Alone() bool { return r.Background || r.Replaces != "" }
+
+// maxReplacements is how many responses replace each other: the answer is made as often as one that no client has read.
+const maxReplacements = 2
+
+// Replacement returns the plan of the response that replaces this one, which broke off, from its beginning; nil if none may.
+func (p TaskPlan) Replacement(now time.Time) *TaskPlan {
+	if p.Forwarded == nil || p.Forwarded.Response == nil {
+		return nil
+	}
+	f, r := *p.Forwarded, *p.Forwarded.Response
+	if !r.Replace || !r.Store || r.Replacement == maxReplacements {
+		return nil
+	}
+	r.Replaces, r.ReplacedBy, r.Followed = p.ID, "", false
+	r.Replacement++
+	f.Created, f.Stream, f.Response = now.Unix(), false, &r
+	if p.Number++; p.Key == "" {
+		p.ID = DerivedID(ResponseIDPrefix, p.UserID, p.ID)
+	} else { // a request with the same key gets it
+		p.ID = p.KeyedID(ResponseIDPrefix)
+	}
+	p.Forwarded = &f
+	return &p
+}
+
+// ResponseIDPrefix begins the ids of responses.
+const ResponseIDPrefix = "resp_"
+
+// KeyedID returns the id of a task with the key and number of the plan.
+func (p TaskPlan) KeyedID(prefix string) string {
+	return DerivedID(prefix, p.UserID, p.Key, strconv.FormatInt(p.Number, 10))
 }
 
 // MayRepeat reports whether the answer may be made again although something of it was published: no client may have read that.

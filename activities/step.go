@@ -128,6 +128,8 @@ type step struct {
 	answer             berth.Answer
 	// shown is set once readers have a part of the answer, or may have one.
 	shown bool
+	// brokeOff: the answer of a forwarded request would be made again if its client could not have read a part of it.
+	brokeOff bool
 	// reasoned is set once readers know that the model is reasoning.
 	reasoned bool
 	// announced is set once readers know that the step is next, or that it starts again. waitedAgain is set if they know that it has waited for

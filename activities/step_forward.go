@@ -19,6 +19,7 @@ import (
 	"berth/internal/responses"
 	"berth/internal/template"
 	"berth/lua"
+	"berth/workflows"
 )
 
 // forwarding has a template of one step without a prompt: that of a forwarded request.
@@ -139,6 +140,7 @@ func (s *step) forward(ctx context.Context, call llm.Call) (berth.Asset, error) 
 	s.made(ctx, res, err, start)
 	if failed, ok := errors.AsType[*llm.CallError](err); ok && s.shown && !s.in.Forwarded.MayRepeat() {
 		last := *failed
+		s.brokeOff = last.Retryable
 		last.Retryable, err = false, &last
 	}
 	if err == nil {
@@ -156,6 +158,7 @@ func (s *step) forward(ctx context.Context, call llm.Call) (berth.Asset, error) 
 
 // interrupted ends a forwarded request of which an earlier attempt has passed on a part: its worker was lost. What had arrived is charged.
 func (s *step) interrupted(ctx context.Context) error {
+	s.brokeOff = true
 	calls, err := s.Ledger.ModelCalls(ctx, s.in.Ref())
 	if err != nil {
 		return err
@@ -273,7 +276,11 @@ func (s *step) fault(ctx context.Context, failed error) error {
 	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards && !s.allPaused(ctx, call)) {
 		return err
 	}
+	detail, merr := json.Marshal(openai.ErrorOf(failed))
+	if merr != nil {
+		return fmt.Errorf("encode error: %w", merr)
+	}
 	return temporal.NewApplicationErrorWithOptions(app.Message(), app.Type(), temporal.ApplicationErrorOptions{
-		NonRetryable: true, Cause: app.Unwrap(), Details: []any{openai.ErrorOf(failed)},
+		NonRetryable: true, Cause: app.Unwrap(), Details: []any{workflows.ForwardedFailure{Error: detail, BrokeOff: s.brokeOff}},
 	})
 }

@@ -148,7 +148,7 @@ func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflow
 	}
 	row, _, err := a.Ledger.FinishTask(ctx, ledger.End{
 		TaskRef: in.TaskRef, Status: in.Status, ResultAssetID: in.ResultAssetID, Code: in.Code, Message: message, Detail: in.Detail,
-		KeepStreamed: a.Options.KeepStreamed,
+		KeepStreamed: a.Options.KeepStreamed, Replacement: in.Replacement,
 	})
 	if err != nil {
 		return workflows.TaskResult{}, translate(ctx, err)
@@ -156,7 +156,11 @@ func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflow
 	if row.Status != berth.TaskCompleted {
 		a.Running.NotifyEnd(ctx, in.TaskRef)
 	}
-	return workflows.TaskResult{Status: row.Status, ResultAssetID: row.ResultAssetID, Code: row.ErrorCode}, nil
+	res := workflows.TaskResult{Status: row.Status, ResultAssetID: row.ResultAssetID, Code: row.ErrorCode}
+	if f := row.Forwarded; f != nil && f.Response != nil {
+		res.ReplacedBy = f.Response.ReplacedBy
+	}
+	return res, nil
 }
 
 // unserved returns the reason why a task has reached its deadline if no worker would have run its step, else an empty text.

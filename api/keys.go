@@ -188,7 +188,7 @@ func (s *server) keySettings(spec client.KeySpec) (berth.KeySettings, error) {
 	settings := berth.KeySettings{
 		Title: spec.Title, Models: make([]string, len(spec.Models)), RPM: spec.RPM, TPM: spec.TPM, MaxCalls: spec.MaxCalls,
 		ServiceTiers: spec.ServiceTiers, EndUsers: spec.EndUsers,
-		Durability: berth.Durability(spec.Durability), Retention: berth.KeyRetention(spec.Retention),
+		Durability: berth.Durability(spec.Durability), Retention: berth.KeyRetention(spec.Retention), ReplaceResponses: spec.ReplaceResponses,
 	}
 	catalog := s.catalog()
 	for i, name := range spec.Models {
@@ -206,7 +206,7 @@ func viewKey(k berth.APIKey) client.Key {
 		KeyID: k.ID, TeamID: k.TeamID, AppID: k.AppID, KeySpec: client.KeySpec{
 			Title: k.Title, Models: k.Models, RPM: k.RPM, TPM: k.TPM, MaxCalls: k.MaxCalls, ServiceTiers: k.ServiceTiers, EndUsers: k.EndUsers,
 			Durability: string(k.Durability), Retention: string(k.Retention),
-			ExpiresAt: k.ExpiresAt,
+			ReplaceResponses: k.ReplaceResponses, ExpiresAt: k.ExpiresAt,
 		},
 		Hint: k.Hint, CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, RevokedAt: k.RevokedAt, RevokedBy: k.RevokedBy,
 	}

@@ -41,7 +41,7 @@ func TestKeys_CreatedChangedAndRevoked_SecretShownOnce(t *testing.T) {
 	end := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	a := h.call(http.MethodPost, "/v1/keys", h.operator(), doc{
 		"appId": "chat", "title": " Nightly ", "models": []string{"gpt-5", "small", "large"}, "rpm": 10, "tpm": 2000, "maxCalls": 3,
-		"serviceTiers": []string{"flex"}, "endUsers": true, "expiresAt": end,
+		"serviceTiers": []string{"flex"}, "endUsers": true, "replaceResponses": true, "expiresAt": end,
 	})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	created := a.json(t)
@@ -57,7 +57,7 @@ func TestKeys_CreatedChangedAndRevoked_SecretShownOnce(t *testing.T) {
 	key := doc{
 		"keyId": id, "teamId": "search", "appId": "chat", "title": "Nightly", "models": []any{"large", "small"}, "rpm": 10.0, "tpm": 2000.0, "maxCalls": 3.0,
 		"serviceTiers": []any{"flex"}, "endUsers": true, "expiresAt": end.Format(time.RFC3339Nano), "hint": secret[len(secret)-4:],
-		"createdAt": created["createdAt"], "createdBy": "olga", "durability": "durable", "retention": "all",
+		"createdAt": created["createdAt"], "createdBy": "olga", "durability": "durable", "retention": "all", "replaceResponses": true,
 	}
 	require.Equal(t, key, created)
 	path := "/v1/keys/" + id

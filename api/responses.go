@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	// responsePrefix begins the ids of responses.
-	responsePrefix = "resp_"
 	// responsePath reads a response, with a ticket, too.
 	responsePath = openAIPath + "/responses/:id"
 )
@@ -63,7 +61,7 @@ func (s *server) createResponse(c echo.Context, caller modelCaller) error {
 	if err != nil {
 		return err
 	}
-	call, err := s.modelCall(caller, request, berth.NewID(responsePrefix))
+	call, err := s.modelCall(caller, request, berth.NewID(berth.ResponseIDPrefix))
 	if err != nil {
 		return err
 	}
@@ -78,8 +76,8 @@ func (s *server) createResponse(c echo.Context, caller modelCaller) error {
 		return err
 	}
 	durable := s.durableCall(c, caller, call, repeated, body)
-	durable.Stream, durable.IDPrefix = r.Stream, responsePrefix
-	durable.Response = &berth.ResponseCall{Background: r.Background, Store: r.Store}
+	durable.Stream, durable.IDPrefix = r.Stream, berth.ResponseIDPrefix
+	durable.Response = &berth.ResponseCall{Background: r.Background, Store: r.Store, Replace: caller.key.ReplaceResponses}
 	return s.answerCall(c, call.Limits, r.Stream, as, func(ctx context.Context, client gateway.Client) error {
 		return s.Gateway.MakeDurable(ctx, durable, client)
 	})
@@ -253,7 +251,7 @@ func (s *server) cancelResponse(c echo.Context, caller modelCaller) error {
 	if err != nil {
 		return err
 	}
-	if !t.Forwarded.Response.Background {
+	if !t.Forwarded.Response.Alone() {
 		return openai.Invalid("response_id", "invalid_value", "only a response that was created with background can be cancelled")
 	}
 	if !t.Status.Final() {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -262,7 +261,7 @@ func (s *server) identify(ctx context.Context, sub *submission) (task berth.Task
 	// The key of a client means one task. Where the request is the key, it is a new one after its texts were erased.
 	expired := sub.key == "" && (newest.Erased || s.Clock().Sub(newest.AcceptedAt) >= s.Config.ReplayWindow)
 	p.Number, known = newest.Next(expired)
-	p.ID = berth.DerivedID("t_", p.UserID, p.Key, strconv.FormatInt(p.Number, 10))
+	p.ID = p.KeyedID("t_")
 	if !known {
 		return berth.Task{}, false, nil
 	}

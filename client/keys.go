@@ -17,10 +17,12 @@ type KeySpec struct {
 	MaxCalls     int      `json:"maxCalls,omitempty" doc:"Maximum number of unfinished calls; 0 for no limit"`
 	ServiceTiers []string `json:"serviceTiers,omitempty" maxItems:"10" doc:"Values of service_tier that choose another queue: flex, priority, scale. Calls with others are in the default queue"`
 	// Durability is "durable" or "direct".
-	Durability string    `json:"durability,omitempty" enum:"durable,direct" doc:"How chats are made: durable, by a workflow that survives the death of any process and that retries of the client join; or direct, which ends with the connection of the client. Default: durable"`
-	Retention  string    `json:"retention,omitempty" maxLength:"32" doc:"How long the requests and answers of calls are kept: all, as those of tasks; errors, of failed calls only; metadata, until no retry of the client can join the call; none, nothing is stored, for direct calls only; or a duration such as 24h. Default: all, none for direct calls"`
-	EndUsers   bool      `json:"endUsers,omitempty" doc:"The user that a request names shares the slots with the other users of the key, rather than being one with them"`
-	ExpiresAt  time.Time `json:"expiresAt,omitzero" doc:"When the key expires; absent for never"`
+	Durability string `json:"durability,omitempty" enum:"durable,direct" doc:"How chats are made: durable, by a workflow that survives the death of any process and that retries of the client join; or direct, which ends with the connection of the client. Default: durable"`
+	Retention  string `json:"retention,omitempty" maxLength:"32" doc:"How long the requests and answers of calls are kept: all, as those of tasks; errors, of failed calls only; metadata, until no retry of the client can join the call; none, nothing is stored, for direct calls only; or a duration such as 24h. Default: all, none for direct calls"`
+	// ReplaceResponses needs durable calls.
+	ReplaceResponses bool      `json:"replaceResponses,omitempty" doc:"A stored response that breaks off after its client may have read a part is made again from the beginning, as a new response that names the old one, up to twice. Otherwise it fails. What had arrived of each is charged"`
+	EndUsers         bool      `json:"endUsers,omitempty" doc:"The user that a request names shares the slots with the other users of the key, rather than being one with them"`
+	ExpiresAt        time.Time `json:"expiresAt,omitzero" doc:"When the key expires; absent for never"`
 }
 
 // Key is an API key: its settings, which are what PUT takes, and its state.

@@ -48,9 +48,9 @@ func (d *durable) response(t *testing.T, status int, method, path, body string, 
 }
 
 // events begins a stream and returns its events; the channel is closed when the response ends.
-func (d *durable) events(ctx context.Context, t *testing.T, addr, method, path, body string) <-chan string {
+func (d *durable) events(ctx context.Context, t *testing.T, addr, method, path, body string, header ...string) <-chan string {
 	t.Helper()
-	res, err := d.keyHolder.responses(ctx, addr, method, path, body)
+	res, err := d.keyHolder.responses(ctx, addr, method, path, body, header...)
 	require.NoError(t, err)
 	if res.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(res.Body)

@@ -19,7 +19,8 @@ type TaskInput struct {
 	Deadline    time.Duration `json:"deadline"`
 	StepTimeout time.Duration `json:"stepTimeout"`
 	// AcceptWithin is the time after the workflow's start in which the task can be accepted. Later the caller has received
-	// an error, and the task is refused. It is a duration because only Temporal's own clock measures it. 0: no limit.
+	// an error, and the task is refused. It is a duration because only Temporal's own clock measures it. 0 for a response that replaces
+	// another one: its row exists.
 	AcceptWithin time.Duration `json:"acceptWithin,omitempty"`
 }
 
@@ -28,6 +29,8 @@ type TaskResult struct {
 	Status        berth.TaskStatus `json:"status"`
 	ResultAssetID string           `json:"resultAssetId,omitempty"`
 	Code          berth.Code       `json:"code,omitempty"`
+	// ReplacedBy is the response that replaces a failed one; empty for none.
+	ReplacedBy string `json:"replacedBy,omitempty"`
 }
 
 // SubmitRequest is the argument of the submit update.
@@ -116,6 +119,15 @@ type EndInput struct {
 	Message       string           `json:"message,omitempty"`
 	// Detail is of a forwarded request, see berth.Task.
 	Detail json.RawMessage `json:"detail,omitempty"`
+	// Replacement is that of a response that broke off.
+	Replacement *berth.TaskPlan `json:"replacement,omitempty"`
+}
+
+// ForwardedFailure is the detail of the failure of a forwarded request.
+type ForwardedFailure struct {
+	Error json.RawMessage `json:"error"` // as a client of OpenAI's protocol reads it
+	// BrokeOff: the answer would have been made again if no client could have read a part of it.
+	BrokeOff bool `json:"brokeOff,omitempty"`
 }
 
 // WithdrawInput is the argument of WithdrawTask.
@@ -188,8 +200,14 @@ func (t *task) run(ctx workflow.Context) (TaskResult, error) {
 	if limited && left <= 0 {
 		return TaskResult{}, t.expire(ctx)
 	}
-	t.accepted, t.submission.refusal = t.accept(ctx, left)
-	if t.submission.refusal != nil {
+	var err error
+	if limited {
+		t.accepted, err = t.accept(ctx, left)
+	} else { // its row exists, and no caller waits
+		t.accepted, err = untilDone[AcceptReply](ctx, AcceptTaskActivity, t.in)
+	}
+	t.submission.refusal = err
+	if err != nil && limited {
 		return TaskResult{}, t.withdraw(ctx)
 	}
 	t.submission.settled = true
@@ -200,7 +218,9 @@ func (t *task) run(ctx workflow.Context) (TaskResult, error) {
 	if t.accepted.Tier == berth.TierFree {
 		t.in.TaskPlan = t.in.Free()
 	}
-	err := t.steps(ctx)
+	if err == nil {
+		err = t.steps(ctx)
+	}
 	return t.finish(ctx, t.end(ctx, err))
 }
 
@@ -347,9 +367,7 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 	case errors.As(err, &app):
 		end.Code, end.Message = berth.Code(app.Type()), app.Message()
 		if t.in.Forwarded != nil && app.HasDetails() {
-			if err := app.Details(&end.Detail); err != nil {
-				workflow.GetLogger(ctx).Warn("detail of an error not read", "error", err)
-			}
+			t.forwardedFailed(ctx, app, &end)
 		}
 		if !app.NonRetryable() { // the next attempt would have begun after the deadline
 			end.Message += untilDeadline
@@ -358,6 +376,18 @@ func (t *task) end(ctx workflow.Context, err error) EndInput {
 		end.Code, end.Message = berth.CodeInternal, "the run failed unexpectedly"
 	}
 	return end
+}
+
+// forwardedFailed adds to the end of a forwarded request what its client reads, and the plan of the response that replaces it.
+func (t *task) forwardedFailed(ctx workflow.Context, app *temporal.ApplicationError, end *EndInput) {
+	var failed ForwardedFailure
+	if err := app.Details(&failed); err != nil {
+		workflow.GetLogger(ctx).Warn("detail of an error not read", "error", err)
+		return
+	}
+	if end.Detail = failed.Error; failed.BrokeOff {
+		end.Replacement = t.in.Replacement(workflow.Now(ctx))
+	}
 }
 
 // finish records the outcome in the ledger and publishes it, unless the last step has. It runs even when the workflow is
@@ -389,8 +419,28 @@ func (t *task) record(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	if err != nil {
 		return TaskResult{}, err
 	}
+	if res.ReplacedBy != "" { // before the end, which names it
+		if err := t.replace(ctx, *end.Replacement); err != nil {
+			return TaskResult{}, err
+		}
+	}
 	_, err = untilDone[noResult](ctx, PublishEndActivity, t.in.Ref())
 	return res, err
+}
+
+// replace starts the run of the response that replaces this one, whose row exists.
+func (t *task) replace(ctx workflow.Context, plan berth.TaskPlan) error {
+	ctx = workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID: TaskWorkflowID(plan.Ref()), TaskQueue: TaskQueueTasks, ParentClosePolicy: enums.PARENT_CLOSE_POLICY_ABANDON,
+		WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, TypedSearchAttributes: workflow.GetTypedSearchAttributes(ctx),
+		StaticSummary: "replaces " + t.in.ID,
+	})
+	child := workflow.ExecuteChildWorkflow(ctx, TaskWorkflow, TaskInput{TaskPlan: plan, Deadline: t.in.Deadline, StepTimeout: t.in.StepTimeout})
+	err := child.GetChildWorkflowExecution().Get(ctx, nil)
+	if temporal.IsWorkflowExecutionAlreadyStartedError(err) { // such as after a reset of this run
+		return nil
+	}
+	return err
 }
 
 // await waits until open updates have replied, so that the run can end.

@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func matchInput(hasImage bool) workflows.TaskInput {
 			},
 			UserID: "alice", RequestHash: "h1",
 		},
-		Deadline: time.Minute, StepTimeout: 30 * time.Second,
+		Deadline: time.Minute, StepTimeout: 30 * time.Second, AcceptWithin: 8 * time.Second,
 	}
 	in.Steps = []berth.Step{
 		{Name: "ocr", Status: "OCR_PENDING", Queue: "q_paid_batch", Model: "m"},
@@ -190,6 +191,97 @@ func TestTask_StepFailsOrCancelled_EndsOnce(t *testing.T) { // T13, T20, T21, T2
 	}
 }
 
+// A response that breaks off is replaced by another task with the plan of the request, at most twice, before its end is published.
+func TestTask_ResponseBreaksOff_ReplacementStartsBeforeEnd(t *testing.T) { // O8
+	t.Parallel()
+	for name, c := range map[string]struct {
+		brokeOff, allowed, refused bool // refused: the ledger creates none, such as without budget
+		earlier                    int
+		offered, started           bool
+	}{
+		"broke off":          {brokeOff: true, allowed: true, offered: true, started: true},
+		"again":              {brokeOff: true, allowed: true, earlier: 1, offered: true, started: true},
+		"three times":        {brokeOff: true, allowed: true, earlier: 2},
+		"refused by ledger":  {brokeOff: true, allowed: true, refused: true, offered: true},
+		"failed otherwise":   {allowed: true},
+		"key does not allow": {brokeOff: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTaskRun(t)
+			in := matchInput(false)
+			in.Steps = in.Steps[:1]
+			in.Forwarded = &berth.Forwarded{Stream: true, Response: &berth.ResponseCall{Store: true, Replace: c.allowed, Followed: true, Replacement: c.earlier}}
+			s.step = func(workflows.StepInput) (workflows.StepOutput, error) {
+				return workflows.StepOutput{}, temporal.NewNonRetryableApplicationError("broke off", string(berth.CodeInterrupted), nil,
+					workflows.ForwardedFailure{Error: json.RawMessage(`{"status":503}`), BrokeOff: c.brokeOff})
+			}
+			s.finish = func(in workflows.EndInput) (res workflows.TaskResult) {
+				require.JSONEq(t, `{"status":503}`, string(in.Detail))
+				res.Status, res.Code = in.Status, in.Code
+				if in.Replacement != nil && !c.refused {
+					res.ReplacedBy = in.Replacement.ID
+				}
+				return res
+			}
+			s.env.RegisterWorkflowWithOptions(workflows.Task, workflow.RegisterOptions{Name: "first"})
+			var started []workflows.TaskInput
+			s.env.OnWorkflow(workflows.TaskWorkflow, mock.Anything, mock.Anything).Return(func(_ workflow.Context, in workflows.TaskInput) (workflows.TaskResult, error) {
+				require.Zero(t, s.published)
+				started = append(started, in)
+				return workflows.TaskResult{}, nil
+			})
+			s.env.ExecuteWorkflow("first", in)
+			require.ErrorContains(t, s.env.GetWorkflowError(), "broke off")
+			require.Equal(t, 1, s.published)
+			require.Equal(t, c.offered, s.ends[0].Replacement != nil)
+			require.Equal(t, c.started, len(started) == 1)
+			if !c.started {
+				return
+			}
+			got := started[0]
+			require.Zero(t, got.AcceptWithin)
+			require.NotEqual(t, in.ID, got.ID)
+			require.Equal(t, berth.ResponseCall{Store: true, Replace: true, Replaces: in.ID, Replacement: c.earlier + 1}, *got.Forwarded.Response)
+			require.False(t, got.Forwarded.Stream)
+			require.Equal(t, in.Steps, got.Steps)
+		})
+	}
+}
+
+// The row of a replacement exists: nothing withdraws it, and its acceptance is tried until it succeeds or the task is cancelled.
+func TestTask_ReplacementNotAccepted_TriedUntilDone(t *testing.T) { // O8
+	t.Parallel()
+	for name, cancelled := range map[string]bool{"Redis returns": false, "cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTaskRun(t)
+			accept, tried := s.accept, 0
+			s.accept = func() (workflows.AcceptReply, error) {
+				if tried++; tried < 20 {
+					return workflows.AcceptReply{}, temporal.NewApplicationError("Redis is unavailable", string(berth.CodeUnavailable))
+				}
+				return accept()
+			}
+			if cancelled {
+				s.env.RegisterDelayedCallback(s.env.CancelWorkflow, 5*time.Second)
+			}
+			in := matchInput(false)
+			in.AcceptWithin = 0
+			_, err := s.run(in)
+			require.Zero(t, s.withdrawn)
+			require.Len(t, s.ends, 1)
+			if cancelled {
+				require.Error(t, err)
+				require.Equal(t, berth.TaskCancelled, s.ends[0].Status)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, berth.TaskCompleted, s.ends[0].Status)
+		})
+	}
+}
+
 // Faults of others are bounded by the deadline alone: a task that one of them ended after some attempts could have finished.
 func TestTask_OtherFaults_RetriedUntilDeadline(t *testing.T) { // B2, T20, T21
 	t.Parallel()
@@ -281,7 +373,6 @@ func TestTask_AcceptedTooLate_RefusedWithoutStep(t *testing.T) { // T8, FT3
 	accepted := false
 	s.accept = func() (workflows.AcceptReply, error) { accepted = true; return workflows.AcceptReply{}, nil }
 	in := matchInput(false)
-	in.AcceptWithin = 8 * time.Second
 	// The first worker is late.
 	s.env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflows.TaskInput) (workflows.TaskResult, error) {
 		if err := workflow.Sleep(ctx, 9*time.Second); err != nil {

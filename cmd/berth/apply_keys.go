@@ -61,7 +61,7 @@ func (p *applyPlan) keysOf(ctx context.Context, of string, owner client.Key, exi
 func (p *applyPlan) keySpec(ctx context.Context, k declaration.Key) (client.KeySpec, error) {
 	spec := client.KeySpec{
 		Title: k.Title, RPM: k.RPM, TPM: k.TPM, MaxCalls: k.MaxCalls, ServiceTiers: berth.Distinct(k.ServiceTiers), EndUsers: k.EndUsers,
-		Durability: string(k.Durability), Retention: string(k.Retention), ExpiresAt: k.ExpiresAt,
+		Durability: string(k.Durability), Retention: string(k.Retention), ReplaceResponses: k.ReplaceResponses, ExpiresAt: k.ExpiresAt,
 	}
 	for i, name := range k.Models {
 		if p.models == nil {
@@ -131,6 +131,7 @@ func differKeys(want, now client.KeySpec) differences {
 	differ(&d, "endUsers", want.EndUsers, now.EndUsers)
 	differ(&d, "durability", want.Durability, now.Durability)
 	differ(&d, "retention", want.Retention, now.Retention)
+	differ(&d, "replaceResponses", want.ReplaceResponses, now.ReplaceResponses)
 	differ(&d, "expiresAt", want.ExpiresAt.UnixMilli(), now.ExpiresAt.UnixMilli())
 	return d
 }

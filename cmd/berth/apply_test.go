@@ -253,10 +253,10 @@ func TestApply_BadFile_AllMistakesNamedAndNothingChanged(t *testing.T) {
 			"teams.a b (line 2): must be 1 to 128 letters", "teams.c.weight (line 3)", "teams.c.slots (line 3)", "teams.c.title (line 3)", "teams.c.users.0 (line 3)",
 			"teams.d.budget.credits (line 4): must be a number with at most three decimals", "teams.d.budget.period (line 4)", "teams.e.budget (line 5)",
 		}},
-		{"values of keys", "teams:\n  a:\n    keys:\n      N: {rpm: 1.5, maxCalls: -2, expiresAt: soon}\n      M: {serviceTiers: [fast], models: [\"\"], endUsers: 1}\n      \" \": {durability: both}\n      D: {durability: direct, retention: 1h}\n      R: {retention: long}\n", []string{
+		{"values of keys", "teams:\n  a:\n    keys:\n      N: {rpm: 1.5, maxCalls: -2, expiresAt: soon}\n      M: {serviceTiers: [fast], models: [\"\"], endUsers: 1}\n      \" \": {durability: both}\n      D: {durability: direct, retention: 1h}\n      R: {retention: long}\n      P: {durability: direct, replaceResponses: true}\n", []string{
 			"keys.N.rpm (line 4)", "keys.N.maxCalls (line 4)", "keys.N.expiresAt (line 4): must be a time such as", "keys.M.serviceTiers.0 (line 5)", "keys.M.models.0 (line 5)",
 			"keys.M.endUsers (line 5)", "keys.  (line 6): a key needs a title", "keys. .durability (line 6)", "keys.D.retention (line 7): must be none for direct calls",
-			"keys.R.retention (line 8): must be all, errors",
+			"keys.R.retention (line 8): must be all, errors", "keys.P.replaceResponses (line 9): must be false for direct calls",
 		}},
 		{"titles and ids", "teams:\n  a: {title: \"x\\u0007\", users: [\"..\"], services: [\"s p\"], keys: {\"y\\u0007\": {}}}\n", []string{
 			"teams.a.title (line 2): must not contain U+0007", "teams.a.users.0 (line 2)", "teams.a.services.0 (line 2): must be 1 to 128 letters", "(line 2): must not contain U+0007",

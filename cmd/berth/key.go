@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"berth"
 	"berth/client"
 	"berth/internal/agent"
 )
@@ -25,22 +26,23 @@ type keyCommands struct {
 
 // keyFlags are the settings of an API key.
 type keyFlags struct {
-	Title        string     `help:"Title."`
-	Models       []string   `help:"Models that it may call, by name or alias. Default: all."`
-	RPM          int        `help:"Maximum number of requests per minute; 0 for no limit." default:"0" name:"rpm"`
-	TPM          int        `help:"Maximum number of tokens per minute; 0 for no limit." default:"0" name:"tpm"`
-	MaxCalls     int        `help:"Maximum number of unfinished calls; 0 for no limit." default:"0"`
-	ServiceTiers []string   `help:"Values of service_tier that choose another queue: flex, priority, scale."`
-	Durability   string     `help:"How chats are made: durable, by a workflow that survives the death of any process; or direct, which ends with the client's connection. Default: durable." enum:"durable,direct," default:""`
-	Retention    string     `help:"How long requests and answers are kept: all, errors, metadata, none (direct calls only) or a duration such as 24h. Default: all."`
-	EndUsers     bool       `negatable:"" help:"Let the users that requests name share the slots, rather than be one with the key."`
-	Expires      expiryFlag `help:"When it expires: a time such as 2027-01-02T15:04:05Z, a number of days such as 30d, or never. Default: never." placeholder:"TIME"`
+	Title            string     `help:"Title."`
+	Models           []string   `help:"Models that it may call, by name or alias. Default: all."`
+	RPM              int        `help:"Maximum number of requests per minute; 0 for no limit." default:"0" name:"rpm"`
+	TPM              int        `help:"Maximum number of tokens per minute; 0 for no limit." default:"0" name:"tpm"`
+	MaxCalls         int        `help:"Maximum number of unfinished calls; 0 for no limit." default:"0"`
+	ServiceTiers     []string   `help:"Values of service_tier that choose another queue: flex, priority, scale."`
+	Durability       string     `help:"How chats are made: durable, by a workflow that survives the death of any process; or direct, which ends with the client's connection. Default: durable." enum:"durable,direct," default:""`
+	Retention        string     `help:"How long requests and answers are kept: all, errors, metadata, none (direct calls only) or a duration such as 24h. Default: all."`
+	ReplaceResponses bool       `negatable:"" help:"Make a stored response again that breaks off after a part of it may have been read, as a new response that names the old one."`
+	EndUsers         bool       `negatable:"" help:"Let the users that requests name share the slots, rather than be one with the key."`
+	Expires          expiryFlag `help:"When it expires: a time such as 2027-01-02T15:04:05Z, a number of days such as 30d, or never. Default: never." placeholder:"TIME"`
 }
 
 func (f keyFlags) spec() client.KeySpec {
 	return client.KeySpec{
 		Title: f.Title, Models: f.Models, RPM: f.RPM, TPM: f.TPM, MaxCalls: f.MaxCalls, ServiceTiers: f.ServiceTiers, EndUsers: f.EndUsers,
-		Durability: f.Durability, Retention: f.Retention,
+		Durability: f.Durability, Retention: f.Retention, ReplaceResponses: f.ReplaceResponses,
 		ExpiresAt: f.Expires.Time,
 	}
 }
@@ -143,8 +145,10 @@ func (c *keySet) Run(ctx context.Context, api *client.Client, command *kong.Cont
 	change(g, "durability", &spec.Durability, c.Durability)
 	if g["durability"] {
 		spec.Retention = "" // each durability has its own
+		spec.ReplaceResponses = spec.ReplaceResponses && spec.Durability != string(berth.DurabilityDirect)
 	}
 	change(g, "retention", &spec.Retention, c.Retention)
+	change(g, "replace-responses", &spec.ReplaceResponses, c.ReplaceResponses)
 	return printJSON(api.PutKey(ctx, string(c.ID), spec))
 }
 

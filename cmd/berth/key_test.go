@@ -51,7 +51,7 @@ func TestSet_SomeFlags_TheRestIsKept(t *testing.T) {
 	t.Parallel()
 	objects := map[string]string{
 		"/v1/keys/k": `{"keyId":"k","teamId":"t","title":"Old","models":["m"],"rpm":5,"maxCalls":1,"endUsers":true,"serviceTiers":["flex"],"durability":"durable",` +
-			`"retention":"24h","expiresAt":"2027-01-02T15:04:05Z","createdBy":"olga"}`,
+			`"retention":"24h","replaceResponses":true,"expiresAt":"2027-01-02T15:04:05Z","createdBy":"olga"}`,
 		"/v1/keys/d":          `{"keyId":"d","durability":"direct","retention":"none"}`,
 		"/v1/budgets/key/k":   `{"kind":"key","id":"k","credits":10,"period":"day","used":3}`,
 		"/v1/teams/t":         `{"teamId":"t","title":"T","weight":2,"slots":3,"maxTasks":4,"users":["u"],"services":["s"],"inUse":1}`,
@@ -78,9 +78,10 @@ func TestSet_SomeFlags_TheRestIsKept(t *testing.T) {
 	}))
 	defer srv.Close()
 	for args, want := range map[string]string{
-		"key set k --rpm 30": `{"title":"Old","models":["m"],"rpm":30,"maxCalls":1,"serviceTiers":["flex"],"durability":"durable","retention":"24h","endUsers":true,` +
+		"key set k --rpm 30": `{"title":"Old","models":["m"],"rpm":30,"maxCalls":1,"serviceTiers":["flex"],"durability":"durable","retention":"24h","replaceResponses":true,"endUsers":true,` +
 			`"expiresAt":"2027-01-02T15:04:05Z"}`,
-		"key set k --models= --rpm 0 --no-end-users --title= --expires never": `{"maxCalls":1,"serviceTiers":["flex"],"durability":"durable","retention":"24h"}`,
+		"key set k --models= --rpm 0 --no-end-users --title= --expires never":               `{"maxCalls":1,"serviceTiers":["flex"],"durability":"durable","retention":"24h","replaceResponses":true}`,
+		"key set k --no-replace-responses --no-end-users --expires never --rpm 0 --models=": `{"title":"Old","maxCalls":1,"serviceTiers":["flex"],"durability":"durable","retention":"24h"}`,
 		"key set k --durability direct": `{"title":"Old","models":["m"],"rpm":5,"maxCalls":1,"serviceTiers":["flex"],"durability":"direct","endUsers":true,` +
 			`"expiresAt":"2027-01-02T15:04:05Z"}`,
 		"key set d --tpm 7": `{"tpm":7,"durability":"direct","retention":"none"}`,

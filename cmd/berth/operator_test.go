@@ -53,7 +53,7 @@ func TestOperatorCommands_EachCommand_MakesItsCall(t *testing.T) { // FP6
 		{[]string{"app", "show", "a"}, "GET /v1/apps/a "},
 		{[]string{"app", "delete", "a"}, "DELETE /v1/apps/a "},
 		{[]string{"key", "create", "--team", "t", "--title", "Nightly", "--rpm", "10"}, `POST /v1/keys {"teamId":"t","title":"Nightly","rpm":10}`},
-		{[]string{"key", "create", "--app", "a", "--models", "m,n", "--tpm", "5", "--max-calls", "2", "--service-tiers", "flex", "--end-users", "--expires", "2027-01-02T15:04:05Z"}, `POST /v1/keys {"appId":"a","models":["m","n"],"tpm":5,"maxCalls":2,"serviceTiers":["flex"],"endUsers":true,"expiresAt":"2027-01-02T15:04:05Z"}`},
+		{[]string{"key", "create", "--app", "a", "--models", "m,n", "--tpm", "5", "--max-calls", "2", "--service-tiers", "flex", "--end-users", "--replace-responses", "--expires", "2027-01-02T15:04:05Z"}, `POST /v1/keys {"appId":"a","models":["m","n"],"tpm":5,"maxCalls":2,"serviceTiers":["flex"],"replaceResponses":true,"endUsers":true,"expiresAt":"2027-01-02T15:04:05Z"}`},
 		{[]string{"key", "list", "--team", "t", "--revoked"}, "GET /v1/keys?limit=200&revoked=true&teamId=t "},
 		{[]string{"key", "list"}, "GET /v1/keys?limit=200 "},
 		{[]string{"key", "show", "k"}, "GET /v1/keys/k "},

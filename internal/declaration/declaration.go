@@ -203,16 +203,17 @@ type (
 		Keys     map[string]keyFields
 	}
 	keyFields struct {
-		Models       []string
-		RPM          int
-		TPM          int
-		MaxCalls     int      `yaml:"maxCalls"`
-		ServiceTiers []string `yaml:"serviceTiers"`
-		EndUsers     bool     `yaml:"endUsers"`
-		Durability   berth.Durability
-		Retention    berth.KeyRetention
-		ExpiresAt    string `yaml:"expiresAt"`
-		Budget       *budgetFields
+		Models           []string
+		RPM              int
+		TPM              int
+		MaxCalls         int      `yaml:"maxCalls"`
+		ServiceTiers     []string `yaml:"serviceTiers"`
+		EndUsers         bool     `yaml:"endUsers"`
+		Durability       berth.Durability
+		Retention        berth.KeyRetention
+		ReplaceResponses bool   `yaml:"replaceResponses"`
+		ExpiresAt        string `yaml:"expiresAt"`
+		Budget           *budgetFields
 	}
 	budgetFields struct {
 		Credits string
@@ -312,11 +313,11 @@ func (r *reader) keys(path []string, fields map[string]keyFields) (keys []Key) {
 
 // storage sets the durability and the retention of a key, by their rules for one that has nothing else.
 func (r *reader) storage(path []string, k *berth.KeySettings, f keyFields) {
-	only := berth.KeySettings{Durability: f.Durability, Retention: f.Retention}
+	only := berth.KeySettings{Durability: f.Durability, Retention: f.Retention, ReplaceResponses: f.ReplaceResponses}
 	if invalid, ok := errors.AsType[*berth.Error](only.Normalize()); ok && invalid.Field != "durability" { // that violates the schema
 		r.mistake(slices.Concat(path, []string{invalid.Field}), "%s", invalid.Message)
 	}
-	k.Durability, k.Retention = only.Durability, only.Retention
+	k.Durability, k.Retention, k.ReplaceResponses = only.Durability, only.Retention, only.ReplaceResponses
 }
 
 // members notes users and services that belong to more than one team or application.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"berth"
@@ -265,7 +264,7 @@ func (d *durable) joinByKey(ctx context.Context) (known bool, err error) {
 		}
 	}
 	p.Number, known = newest.Next(false)
-	p.ID = berth.DerivedID(d.IDPrefix, p.UserID, p.Key, strconv.FormatInt(p.Number, 10))
+	p.ID = p.KeyedID(d.IDPrefix)
 	if !known {
 		return false, nil
 	}

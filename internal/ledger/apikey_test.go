@@ -84,6 +84,7 @@ func TestKeyBySecret_Levels_SettingsOrDefaults(t *testing.T) {
 			k := apiKey("key_"+tc.team+tc.app, tc.team, tc.app)
 			k.KeySettings = berth.KeySettings{
 				Title: "x", Hint: "abcd", Models: []string{"m", "n"}, RPM: 1, TPM: 2, MaxCalls: 3, ServiceTiers: []string{"flex"}, EndUsers: true,
+				ReplaceResponses: true,
 			}
 			k.ExpiresAt = time.UnixMilli(1_900_000_000_000).UTC()
 			k, err := l.CreateKey(ctx, k, hash)

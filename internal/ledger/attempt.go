@@ -194,7 +194,7 @@ func (l *Ledger) FinishStep(ctx context.Context, r StepResult) (outputAssetID st
 		if err != nil || !r.Completes {
 			return err
 		}
-		_, events, err = endTask(ctx, tx, t, End{TaskRef: r.Ref(), Status: berth.TaskCompleted, ResultAssetID: outputAssetID})
+		_, events, err = l.endTask(ctx, tx, t, End{TaskRef: r.Ref(), Status: berth.TaskCompleted, ResultAssetID: outputAssetID})
 		return err
 	})
 	if err != nil {

@@ -22,6 +22,9 @@ type End struct {
 	KeepStreamed bool
 	// Unchanged, if set, is UpdatedAt of the row at which the task may be ended. ErrStale when the row has changed since.
 	Unchanged time.Time
+	// Replacement is the plan of the response that replaces one that fails, nil for none. Its task is created by the same transaction, unless the key
+	// is no longer valid or has too little budget.
+	Replacement *berth.TaskPlan
 }
 
 var setEnd = `UPDATE tasks SET status = $2, result_asset_id = CAST(NULLIF($3, '') AS TEXT), error_code = $4,
@@ -47,7 +50,7 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 		if !e.Unchanged.IsZero() && !e.Unchanged.Equal(before.UpdatedAt) {
 			return stale()
 		}
-		t, events, err = endTask(ctx, tx, before, e)
+		t, events, err = l.endTask(ctx, tx, before, e)
 		won = true
 		return err
 	})
@@ -58,7 +61,7 @@ func (l *Ledger) FinishTask(ctx context.Context, e End) (t berth.Task, won bool,
 }
 
 // endTask ends an open task, which is locked and had the state before, and returns its row, with the deliveries of the event.
-func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, events added, err error) {
+func (l *Ledger) endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth.Task, events added, err error) {
 	now, eraseAt := time.Now(), time.Time{}
 	if f := before.Forwarded; f != nil {
 		kept, limited := f.Retention.Keeps(e.Status == berth.TaskFailed)
@@ -85,6 +88,11 @@ func endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e End) (t berth
 	refunded, err := settleEnd(ctx, tx, &t, kept)
 	if err != nil {
 		return t, nil, err
+	}
+	if e.Replacement != nil && t.Status == berth.TaskFailed {
+		if err := l.replace(ctx, tx, &t, *e.Replacement); err != nil {
+			return t, nil, err
+		}
 	}
 	if events, err = addTaskEnd(ctx, tx, t); err != nil {
 		return t, nil, err

@@ -32,6 +32,36 @@ func (l *Ledger) FollowResponse(ctx context.Context, task berth.TaskRef) (t bert
 	return t, err
 }
 
+const (
+	selectKeyValid = `SELECT EXISTS (SELECT 1 FROM api_keys WHERE id = $1 AND revoked_at = 0 AND (expires_at = 0 OR expires_at > $2))`
+	beforeReplaced = `SAVEPOINT before_replaced`
+	notReplaced    = `ROLLBACK TO SAVEPOINT before_replaced`
+)
+
+// replace creates the task of a response that replaces t, which has just failed.
+func (l *Ledger) replace(ctx context.Context, tx *sql.Tx, t *berth.Task, plan berth.TaskPlan) error {
+	var valid bool
+	if err := tx.QueryRowContext(ctx, selectKeyValid, t.Forwarded.KeyID, t.EndedAt.UnixMilli()).Scan(&valid); err != nil || !valid {
+		return err
+	}
+	replacement := berth.Task{TaskPlan: plan, CreatedAt: t.EndedAt, DeadlineAt: t.EndedAt.Add(t.DeadlineAt.Sub(t.CreatedAt))}
+	if err := prepareNew(&replacement); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, beforeReplaced); err != nil {
+		return err
+	}
+	if _, _, err := l.insertTask(ctx, tx, replacement); berth.CodeOf(err) == berth.CodeBudgetExceeded {
+		_, err = tx.ExecContext(ctx, notReplaced)
+		return err
+	} else if err != nil {
+		return err
+	}
+	t.Forwarded.Response.ReplacedBy = plan.ID
+	_, err := tx.ExecContext(ctx, setForwarded, t.UserID, t.ID, storedJSON{t.Forwarded})
+	return err
+}
+
 // SaveEvents stores the events of a response that has failed or was cancelled, with the last one. The first call decides.
 func (l *Ledger) SaveEvents(ctx context.Context, task berth.TaskRef, events berth.Asset) error {
 	return l.inTx(ctx, "save events", func(tx *sql.Tx) error {

@@ -117,3 +117,66 @@ func TestResponse_NotStored_ErasedSoon(t *testing.T) { // O8
 		}
 	})
 }
+
+// The response that replaces a failed one is created with its end, unless its key may not make it: then the end has no effect on it.
+func TestResponse_Fails_ReplacementCreatedWithEnd(t *testing.T) { // O8
+	for name, c := range map[string]struct {
+		status   berth.TaskStatus
+		credits  berth.Credits // of the budget
+		revoked  bool
+		key      string
+		replaced bool
+	}{
+		"failed":              {status: berth.TaskFailed, credits: 2000, replaced: true},
+		"with a key":          {status: berth.TaskFailed, credits: 2000, key: "k_1", replaced: true},
+		"cancelled meanwhile": {status: berth.TaskCancelled, credits: 2000},
+		"without budget":      {status: berth.TaskFailed, credits: 1000},
+		"key revoked":         {status: berth.TaskFailed, credits: 2000, revoked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, l *Ledger) {
+				withBudget(t, l, c.credits)
+				key, err := l.CreateKey(t.Context(), berth.APIKey{ID: "key", TeamID: "t"}, "hash")
+				require.NoError(t, err)
+				plan := responding(key.ID, true)
+				plan.Key, plan.Forwarded.Response.Replace, plan.DeadlineAt = c.key, true, time.Now().Add(time.Minute)
+				task, _, err := l.CreateTask(t.Context(), plan)
+				require.NoError(t, err)
+				first := begin(t, l, task, 0)
+				require.NoError(t, l.StartCall(t.Context(), CallStart{TaskRef: task.Ref(), Fence: first.Fence, Provider: "p", Upstream: "u", Status: berth.TaskStreaming}))
+				require.NoError(t, l.FailedCall(t.Context(), failed(task, 0, first.Fence, berth.CodeUnavailable, 40)))
+				if c.revoked {
+					require.NoError(t, l.RevokeKey(t.Context(), key.ID, "op"))
+				}
+				replacement := plan.Replacement(time.Now())
+				end := End{TaskRef: task.Ref(), Status: c.status, Code: berth.CodeInterrupted, Replacement: replacement}
+				for range 2 {
+					row, _, err := l.FinishTask(t.Context(), end)
+					require.NoError(t, err)
+					if !c.replaced {
+						require.Empty(t, row.Forwarded.Response.ReplacedBy)
+						continue
+					}
+					require.Equal(t, replacement.ID, row.Forwarded.Response.ReplacedBy)
+				}
+				next, found, err := berth.Found(l.GetTask(t.Context(), replacement.Ref()))
+				require.NoError(t, err)
+				require.Equal(t, c.replaced, found)
+				require.EqualValues(t, 40, charged(t, l, "key"))
+				if !found {
+					require.EqualValues(t, 40, used(t, l))
+					return
+				}
+				require.EqualValues(t, 1040, used(t, l))
+				require.Equal(t, berth.TaskPending, next.Status)
+				require.Equal(t, task.ID, next.Forwarded.Response.Replaces)
+				require.InDelta(t, time.Minute, next.DeadlineAt.Sub(next.CreatedAt), float64(time.Second))
+				if c.key != "" {
+					newest, err := l.FindSubmission(t.Context(), "key", c.key)
+					require.NoError(t, err)
+					require.Equal(t, next.ID, newest.TaskID)
+				}
+			})
+		})
+	}
+}

@@ -70,34 +70,38 @@ func (l *Ledger) createTask(ctx context.Context, t berth.Task, fence int64) (tas
 	}
 	t.Fence = fence
 	err = l.inTx(ctx, "create task", func(tx *sql.Tx) error {
-		var err error
-		if t.Title, err = titleOf(ctx, tx, t); err != nil {
-			return err
-		}
-		rows, err := tx.QueryContext(ctx, insertTask, append(taskColumns.values(&t), titleKey(t.Title))...)
-		inserted, err := collect("insert task", rows, err, taskColumns.fields)
-		if err != nil {
-			return err
-		}
-		if len(inserted) == 0 {
-			task, err = scan(tx.QueryRowContext(ctx, selectTask, t.UserID, t.ID), taskColumns.fields)
-			return err
-		}
-		task, created = inserted[0], true
-		if task, err = l.chargeNew(ctx, tx, t, task); err != nil {
-			return err
-		}
-		if err := keepKey(ctx, tx, t); err != nil {
-			return err
-		}
-		if err := keepAssets(ctx, tx, t); err != nil {
-			return err
-		}
-		return writeAudit(ctx, tx, taskEntry(AuditEnqueue, task, 0, map[string]any{
-			"template": task.Template, "tier": task.Tier, "price": task.Price, "steps": task.Steps,
-		}))
+		task, created, err = l.insertTask(ctx, tx, t)
+		return err
 	})
 	return task, created && err == nil, err
+}
+
+// insertTask is CreateTask in a transaction, for a prepared task.
+func (l *Ledger) insertTask(ctx context.Context, tx *sql.Tx, t berth.Task) (task berth.Task, created bool, err error) {
+	if t.Title, err = titleOf(ctx, tx, t); err != nil {
+		return task, false, err
+	}
+	rows, err := tx.QueryContext(ctx, insertTask, append(taskColumns.values(&t), titleKey(t.Title))...)
+	inserted, err := collect("insert task", rows, err, taskColumns.fields)
+	if err != nil {
+		return task, false, err
+	}
+	if len(inserted) == 0 {
+		task, err = scan(tx.QueryRowContext(ctx, selectTask, t.UserID, t.ID), taskColumns.fields)
+		return task, false, err
+	}
+	if task, err = l.chargeNew(ctx, tx, t, inserted[0]); err != nil {
+		return task, false, err
+	}
+	if err := keepKey(ctx, tx, t); err != nil {
+		return task, false, err
+	}
+	if err := keepAssets(ctx, tx, t); err != nil {
+		return task, false, err
+	}
+	return task, true, writeAudit(ctx, tx, taskEntry(AuditEnqueue, task, 0, map[string]any{
+		"template": task.Template, "tier": task.Tier, "price": task.Price, "steps": task.Steps,
+	}))
 }
 
 // chargeNew charges for a new row. Without enough credits it changes the row to the free tier, which a forwarded request has not.

@@ -183,15 +183,15 @@ func eventType(kind, status string) berth.WebhookEventType {
 	return berth.WebhookEventType(kind + "." + strings.ToLower(status))
 }
 
-// addTaskEnd adds the event of a task that has ended. The clients of chats, and of responses that are not in the background, wait for the end: there are no
-// events of these.
+// addTaskEnd adds the event of a task that has ended. The clients of chats, and of other responses than those in the background, wait for the end: there
+// are no events of these.
 func addTaskEnd(ctx context.Context, tx *sql.Tx, t berth.Task) (added, error) {
 	data := berth.WebhookData{ID: t.ID, UserID: t.UserID, TeamID: t.Team, AppID: t.App, Template: t.Template, Code: t.ErrorCode}
 	f := t.Forwarded
 	if f == nil {
 		return addEvent(ctx, tx, eventType("task", string(t.Status)), t.EndedAt, data)
 	}
-	if f.Response == nil || !f.Response.Background {
+	if f.Response == nil || !f.Response.Alone() {
 		return nil, nil
 	}
 	data.KeyID, data.Template = f.KeyID, ""

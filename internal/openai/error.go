@@ -156,10 +156,14 @@ var causeRows = map[llm.Cause]errorRow{
 
 // ErrorOfTask returns why a task of a forwarded request has failed.
 func ErrorOfTask(t berth.Task) *Error {
-	if detail := new(Error); json.Unmarshal([]byte(t.ErrorDetail), detail) == nil && detail.Status > 0 {
-		return detail
+	detail := new(Error)
+	if json.Unmarshal([]byte(t.ErrorDetail), detail) != nil || detail.Status == 0 {
+		detail = ErrorOf(berth.Errorf(t.ErrorCode, "%s", t.ErrorMessage))
 	}
-	return ErrorOf(berth.Errorf(t.ErrorCode, "%s", t.ErrorMessage))
+	if f := t.Forwarded; f != nil && f.Response != nil && f.Response.ReplacedBy != "" {
+		detail.Message += fmt.Sprintf("; it is made again as %s", f.Response.ReplacedBy)
+	}
+	return detail
 }
 
 // ErrorOf returns what a client reads for an error; nil for nil. The text of an error that is not berth's own is not shown.

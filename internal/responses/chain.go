@@ -115,5 +115,10 @@ func Chunks(events []byte) []byte {
 
 // HeadOf returns what the events of a task's response have in common.
 func HeadOf(r *Request, plan berth.TaskPlan) Head {
-	return Head{ID: plan.ID, Model: r.Model, ServiceTier: plan.Forwarded.ServiceTier, Created: plan.Forwarded.Created}
+	f := plan.Forwarded
+	h := Head{ID: plan.ID, Model: r.Model, ServiceTier: f.ServiceTier, Created: f.Created}
+	if f.Response != nil {
+		h.Replaces, h.ReplacedBy = f.Response.Replaces, f.Response.ReplacedBy
+	}
+	return h
 }

@@ -13,6 +13,8 @@ type Head struct {
 	// Model and ServiceTier are what the client reads.
 	ID, Model, ServiceTier string
 	Created                int64 // Unix time
+	// Replaces is the response that this one replaces, and ReplacedBy the one that replaces it; empty for none.
+	Replaces, ReplacedBy string
 }
 
 // The statuses of responses and items.
@@ -40,6 +42,12 @@ func fixed(r *Request, h Head) []byte {
 	}
 	if h.ServiceTier != "" {
 		tier = quoted(h.ServiceTier)
+	}
+	if h.Replaces != "" {
+		o.text("replaces", h.Replaces)
+	}
+	if h.ReplacedBy != "" {
+		o.text("replaced_by", h.ReplacedBy)
 	}
 	o.raw("previous_response_id", previous)
 	o.raw("service_tier", tier)

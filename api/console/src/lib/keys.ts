@@ -17,7 +17,7 @@ export const serviceTiers = ['flex', 'priority', 'scale'] as const;
 
 /** What the dialog of a key has in its fields. */
 export interface KeyForm {
-  title: string; models: string; rpm: string; tpm: string; maxCalls: string; tiers: string[]; endUsers: boolean; durability: string; retention: string;
+  title: string; models: string; rpm: string; tpm: string; maxCalls: string; tiers: string[]; endUsers: boolean; durability: string; retention: string; replaceResponses: boolean;
   /** In the zone of the browser, as an input of the type datetime-local has it. */
   expires: string;
 }
@@ -27,7 +27,7 @@ export function keyForm(k: Partial<Key> | null): KeyForm {
   const limit = (n?: number) => (n ? String(n) : '');
   return {
     title: k?.title ?? '', models: (k?.models ?? []).join('\n'), rpm: limit(k?.rpm), tpm: limit(k?.tpm), maxCalls: limit(k?.maxCalls), tiers: [...(k?.serviceTiers ?? [])],
-    endUsers: k?.endUsers ?? false, durability: k?.durability ?? 'durable', retention: k?.retention ?? '', expires: k?.expiresAt ? localTime(new Date(k.expiresAt)) : '',
+    endUsers: k?.endUsers ?? false, durability: k?.durability ?? 'durable', retention: k?.retention ?? '', replaceResponses: k?.replaceResponses ?? false, expires: k?.expiresAt ? localTime(new Date(k.expiresAt)) : '',
   };
 }
 
@@ -36,7 +36,8 @@ export function keySpec(f: KeyForm, of: Partial<Key> | null) {
   const kept = of?.expiresAt && f.expires === localTime(new Date(of.expiresAt)) ? of.expiresAt : '';
   return {
     title: f.title.trim(), models: namesIn(f.models), rpm: Number(f.rpm) || 0, tpm: Number(f.tpm) || 0, maxCalls: Number(f.maxCalls) || 0,
-    serviceTiers: f.tiers, endUsers: f.endUsers, durability: f.durability as 'durable' | 'direct', retention: retention(f), ...(f.expires ? { expiresAt: kept || new Date(f.expires).toISOString() } : {}),
+    serviceTiers: f.tiers, endUsers: f.endUsers, durability: f.durability as 'durable' | 'direct', retention: retention(f), replaceResponses: f.replaceResponses && f.durability === 'durable',
+    ...(f.expires ? { expiresAt: kept || new Date(f.expires).toISOString() } : {}),
   };
 }
 
