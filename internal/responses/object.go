@@ -46,9 +46,6 @@ func fixed(r *Request, h Head) []byte {
 	if h.Replaces != "" {
 		o.text("replaces", h.Replaces)
 	}
-	if h.ReplacedBy != "" {
-		o.text("replaced_by", h.ReplacedBy)
-	}
 	o.raw("previous_response_id", previous)
 	o.raw("service_tier", tier)
 	for _, f := range [...]struct{ name, missing string }{
@@ -109,6 +106,9 @@ func (w *Writer) object(status string, failed, incomplete []byte) []byte {
 	o.b = append(o.b, w.fixed...)
 	o.text("status", status)
 	o.raw("error", failed)
+	if failed != nil && w.h.ReplacedBy != "" { // the events before the end are as they were read
+		o.text("replaced_by", w.h.ReplacedBy)
+	}
 	o.raw("incomplete_details", incomplete)
 	output := make([][]byte, len(w.items))
 	for i, it := range w.items {

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
+
+	"berth/internal/openai"
 )
 
 var update = flag.Bool("update", false, "write the expected events, and the table of docs/openai.md")
@@ -263,5 +265,31 @@ func BenchmarkWriter_Delta(b *testing.B) {
 		if err := w.Chunk(chunk); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// Which response replaces one is known at its end: the events before it are the same with it.
+func TestWriter_Replaced_OnlyLastEventNamesIt(t *testing.T) { // O8
+	t.Parallel()
+	written := func(h Head) []string {
+		var l log
+		w := NewWriter(kinds[0].parsed(), h, l.add)
+		require.NoError(t, w.Begin())
+		require.NoError(t, w.Started())
+		require.NoError(t, w.Chunk([]byte(`{"choices":[{"delta":{"content":"One"}}]}`)))
+		require.NoError(t, w.End(&openai.Error{Status: 503, Message: "it broke off"}))
+		return strings.Split(strings.TrimSpace(l.String()), "\n")
+	}
+	h := head
+	h.Replaces = "resp_first"
+	plain := written(h)
+	h.ReplacedBy = "resp_next"
+	replaced := written(h)
+	last := len(plain) - 1
+	require.Equal(t, plain[:last], replaced[:last])
+	require.Equal(t, "resp_next", gjson.Get(replaced[last], "response.replaced_by").Str)
+	for _, e := range []string{plain[0], plain[last]} {
+		require.Equal(t, "resp_first", gjson.Get(e, "response.replaces").Str)
+		require.NotContains(t, e, "replaced_by")
 	}
 }
