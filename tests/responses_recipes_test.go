@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/gjson"
+
+	"berth"
 )
 
 // installExamples installs the packages of the programs in examples/openai.
@@ -62,6 +64,30 @@ func (f jobFile) forget(t *testing.T) {
 	b, err := json.Marshal(state)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(string(f), b, 0o600))
+}
+
+// O8: the recipe for jobs continues with the response that replaces one whose worker died.
+func TestExamples_WorkerOfJobKilled_ReplacementIsRead(t *testing.T) {
+	t.Parallel()
+	d := newDurable(t)
+	d.replaces(t, 1000*berth.Credit)
+	for language, command := range jobs(t) {
+		free := make(chan struct{})
+		d.provider.Answer(gated(free))
+		file := jobFile(filepath.Join(t.TempDir(), "job.json"))
+		p := d.runExample(t, nil, append(command, string(file), "Hello")...)
+		d.eventually(language+": the beginning", func() bool { return file.read().Get("text").Str == "The beginning" })
+		first := file.read().Get("id").Str
+		d.worker.kill()
+		d.worker = d.startWorker()
+		close(free)
+		<-p.done
+		require.True(t, p.cmd.ProcessState.Success(), "%s: %s", language, p.output())
+		state := file.read()
+		require.Equal(t, "The beginning and the end.", state.Get("text").Str)
+		require.Equal(t, first, d.response(t, 200, "GET", "/"+state.Get("id").Str, "").Get("replaces").Str)
+	}
+	d.settled(t)
 }
 
 // O8: the recipe for jobs, as users run it. A job whose program is killed in mid-answer, while the API restarts and before the id was stored continues: it

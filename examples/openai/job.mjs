@@ -32,8 +32,9 @@ while (!job.status) {
       job.after = event.sequence_number
       if (event.type === 'response.output_text.delta') job.text += event.delta
       if (['response.completed', 'response.incomplete', 'response.failed', 'response.cancelled'].includes(event.type)) {
-        job.status = event.response.status
-        job.error = event.response.error
+        const next = event.response.replaced_by // by a key with replaceResponses: the answer is made again from its beginning
+        if (next) Object.assign(job, { id: next, after: -1, text: '' })
+        else Object.assign(job, { status: event.response.status, error: event.response.error })
       }
       save()
     }

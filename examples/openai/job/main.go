@@ -112,6 +112,13 @@ func (j *job) follow(ctx context.Context, client openai.Client) error {
 			j.Status, j.Error = string(event.Response.Status), event.Response.Error.Message
 		}
 		j.After = event.SequenceNumber
+		// With replaceResponses of the key, an answer that breaks off is made again from its beginning.
+		if next, ok := event.Response.JSON.ExtraFields["replaced_by"]; ok {
+			j.Status, j.Text, j.After = "", "", -1
+			if err := json.Unmarshal([]byte(next.Raw()), &j.ID); err != nil {
+				return err
+			}
+		}
 		if err := j.save(); err != nil {
 			return err
 		}
