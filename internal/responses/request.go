@@ -8,9 +8,11 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +23,7 @@ import (
 	"berth/internal/rawjson"
 )
 
-// Bounds of what a request has. Those of metadata and logprobs are OpenAI's.
+// Bounds of what a request has. Those of metadata, logprobs, temperature, top_p and names of functions are OpenAI's.
 const (
 	maxName          = 512 // bytes
 	maxMetadata      = 16
@@ -29,7 +31,13 @@ const (
 	maxMetadataValue = 512 // characters
 	maxTokens        = 1 << 30
 	maxTopLogprobs   = 20
+	maxTemperature   = 2
+	maxTopP          = 1
+	maxFunctionName  = 128
 )
+
+// functionName is what names of functions have, with OpenAI.
+var functionName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
 // Request is a request that was checked. It refers to its body, which must not change.
 type Request struct {
@@ -161,6 +169,10 @@ func readMaxToolCalls(_ *Request, v []byte) *openai.Error { return number(v, 1, 
 
 func readTopLogprobs(_ *Request, v []byte) *openai.Error { return number(v, 0, maxTopLogprobs) }
 
+func readTemperature(_ *Request, v []byte) *openai.Error { return decimal(v, maxTemperature) }
+
+func readTopP(_ *Request, v []byte) *openai.Error { return decimal(v, maxTopP) }
+
 func readTruncation(_ *Request, v []byte) *openai.Error { return oneOf(v, "auto", "disabled") }
 
 func readInstructions(_ *Request, v []byte) *openai.Error {
@@ -206,6 +218,7 @@ func readReasoning(r *Request, v []byte) *openai.Error {
 		switch name {
 		case "summary", "generate_summary":
 			r.summary = true
+			return oneOf(option, "auto", "concise", "detailed")
 		case "effort", "context", "mode":
 		default:
 			return invalid("", "unknown_parameter", "unknown parameter")
@@ -248,18 +261,41 @@ func readFormat(v []byte) *openai.Error {
 }
 
 func readTools(_ *Request, v []byte) *openai.Error {
+	seen := map[string]bool{}
 	return list(v, func(_ int, tool []byte) *openai.Error {
-		if err := object(tool, nil); err != nil {
+		if err := readTool(tool); err != nil {
 			return err
 		}
-		if err := required(tool, "type"); err != nil {
-			return err
+		name := value(tool, "name")
+		if seen[name] {
+			return under("name", invalid("", "invalid_value", "%.64q is the name of another tool, too", name))
 		}
-		if kind := value(tool, "type"); kind != "function" && kind != "custom" {
-			return under("type", invalid("", "unsupported_value", "the tool %.64q is not supported: only functions and custom tools are, which the client runs", kind))
-		}
-		return required(tool, "name")
+		seen[name] = true
+		return nil
 	})
+}
+
+func readTool(tool []byte) *openai.Error {
+	if err := object(tool, nil); err != nil {
+		return err
+	}
+	if err := required(tool, "type"); err != nil {
+		return err
+	}
+	kind := value(tool, "type")
+	if kind != "function" && kind != "custom" {
+		return under("type", invalid("", "unsupported_value", "the tool %.64q is not supported: only functions and custom tools are, which the client runs", kind))
+	}
+	if err := required(tool, "name"); err != nil || kind == "custom" {
+		return err
+	}
+	switch name := value(tool, "name"); {
+	case !functionName.MatchString(name):
+		return under("name", invalid("", "invalid_value", "must have only letters and digits of ASCII, _ and -"))
+	case len(name) > maxFunctionName:
+		return under("name", invalid("", "string_above_max_length", "must have at most %d characters", maxFunctionName))
+	}
+	return nil
 }
 
 func readToolChoice(_ *Request, v []byte) *openai.Error {
@@ -276,7 +312,7 @@ func readToolChoice(_ *Request, v []byte) *openai.Error {
 		if err := oneOf(get(v, "mode"), "auto", "required"); err != nil {
 			return under("mode", err)
 		}
-		if err := readTools(nil, get(v, "tools")); err != nil {
+		if err := list(get(v, "tools"), func(_ int, tool []byte) *openai.Error { return readTool(tool) }); err != nil {
 			return under("tools", err)
 		}
 		return nil
@@ -406,6 +442,20 @@ func number(v []byte, least, limit int) *openai.Error {
 		return invalid("", "integer_below_min_value", "must be at least %d", least)
 	case n > float64(limit):
 		return invalid("", "integer_above_max_value", "must be at most %d", limit)
+	}
+	return nil
+}
+
+// decimal returns an error unless a value is a number from 0 to limit.
+func decimal(v []byte, limit float64) *openai.Error {
+	n, err := strconv.ParseFloat(string(v), 64)
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange): // which is infinite
+		return wrongType("a number", v)
+	case n < 0:
+		return invalid("", "decimal_below_min_value", "must be at least 0")
+	case n > limit:
+		return invalid("", "decimal_above_max_value", "must be at most %v", limit)
 	}
 	return nil
 }
