@@ -127,7 +127,7 @@ func TestParse_AtTheBound_Accepted(t *testing.T) { // O8
 	t.Parallel()
 	for _, more := range []string{
 		`"temperature":0`, `"temperature":2.0`, `"temperature":1e-400`, `"temperature":null`, `"top_p":0`, `"top_p":1`, `"top_logprobs":0`, `"top_logprobs":20`,
-		`"max_output_tokens":1`, `"max_tool_calls":1`,
+		`"max_output_tokens":1`, `"max_tool_calls":1`, `"metadata":{"a":"b","c":null}`,
 		`"reasoning":{"summary":"auto"}`, `"reasoning":{"summary":"concise"}`, `"reasoning":{"generate_summary":"detailed"}`, `"reasoning":{"summary":null}`,
 		`"reasoning":{"effort":"extreme","context":"some","mode":"other"}`,
 		functionsNamed("a-Z_9", strings.Repeat("f", 128)), `"tools":[{"type":"custom","name":"a b"}]`, `"tools":[]`,
