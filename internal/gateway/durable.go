@@ -471,26 +471,37 @@ func (d *durable) lines(text []byte) error {
 
 // end passes on what the client does not have of the answer, or returns why there is none.
 func (d *durable) end(ctx context.Context) (ended bool, err error) {
+	answer, ended, err := d.answered(ctx)
+	if err != nil {
+		return ended, err
+	}
+	return d.finish(answer)
+}
+
+// answered returns the stored answer of a call that has ended, or why there is none. ended is as that of end.
+func (d *durable) answered(ctx context.Context) (answer []byte, ended bool, err error) {
 	task, err := d.Tasks.GetTask(ctx, d.plan.Ref())
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	switch {
 	case task.Status == berth.TaskCompleted:
 	case d.Response != nil && d.Stream && (d.passed > 0 || d.background()):
 		if task, err = d.stored(ctx, task); err != nil {
-			return false, err
+			return nil, false, err
 		}
 	case task.Status == berth.TaskFailed:
-		return true, openai.ErrorOfTask(task)
+		return nil, true, openai.ErrorOfTask(task)
 	default:
-		return true, berth.Errorf(berth.CodeCancelled, "the call was cancelled")
+		return nil, true, berth.Errorf(berth.CodeCancelled, "the call was cancelled")
 	}
 	result, err := d.Tasks.GetAsset(ctx, task.UserID, task.ResultAssetID)
-	if err != nil {
-		return false, err
-	}
-	content := result.Content
+	return result.Content, false, err
+}
+
+// finish passes on what the client does not have of the stored answer.
+func (d *durable) finish(answer []byte) (ended bool, err error) {
+	content := answer
 	switch {
 	case !d.Stream:
 		return true, d.client.Object(content)
@@ -502,14 +513,22 @@ func (d *durable) end(ctx context.Context) (ended bool, err error) {
 		return true, berth.Errorf(berth.CodeInternal, "the stored answer is shorter than what was sent")
 	}
 	d.rest = nil
-	if err = d.lines(content); err == nil && d.next-1 < d.after { // as above: the client has more than is stored, but not the end
-		err = d.client.Object(last(result.Content))
+	if err = d.lines(content); err == nil && d.next-1 <= d.after { // nothing was sent
+		err = d.beyond(answer)
 	}
 	var failed *clientError
 	if errors.As(err, &failed) {
 		return false, failed.error
 	}
 	return true, err
+}
+
+// beyond returns an error if the client has a number that no event of the response has.
+func (d *durable) beyond(events []byte) error {
+	if n := bytes.Count(events, []byte("\n")) - 1; d.after > n {
+		return openai.Invalid("starting_after", "invalid_value", "must be at most %d, the number of the event that has ended the response", n)
+	}
+	return nil
 }
 
 // last returns the last line of a text.
@@ -535,8 +554,8 @@ func (d *durable) stored(ctx context.Context, task berth.Task) (berth.Task, erro
 	return task, nil
 }
 
-// FollowResponse passes the events of a response to a client, from the one after the number that it has, -1 for all. Nothing happens to the response
-// if the client leaves.
+// FollowResponse passes the events of a response to a client, from the one after the number that it has, -1 for all. If the response has ended with a
+// lower number, the error is an *openai.Error. Nothing happens to the response if the client leaves.
 func (g *Gateway) FollowResponse(ctx context.Context, response berth.TaskRef, after int, client Client) error {
 	task, err := g.Tasks.FollowResponse(ctx, response)
 	if err != nil {
@@ -544,12 +563,20 @@ func (g *Gateway) FollowResponse(ctx context.Context, response berth.TaskRef, af
 	}
 	d := &durable{Gateway: g, client: client, plan: task.TaskPlan, after: after, fence: task.Fence, foreign: task.Fence > 1}
 	d.Stream, d.Response = true, &berth.ResponseCall{Background: true}
-	client.Accepted(d.plan)
-	if task.Status.Final() {
-		_, err = d.end(ctx)
-	} else {
+	if !task.Status.Final() {
+		client.Accepted(d.plan)
 		_, err = d.follow(ctx)
+		return err
 	}
+	events, _, err := d.answered(ctx)
+	if err == nil {
+		err = d.beyond(events)
+	}
+	if err != nil {
+		return err
+	}
+	client.Accepted(d.plan)
+	_, err = d.finish(events)
 	return err
 }
 
