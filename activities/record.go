@@ -75,7 +75,7 @@ func (r *Records) send(ctx context.Context, id string, event []byte) error {
 	if r.Webhook == nil {
 		return final(berth.CodeUnavailable, "no URL is set for detail records", nil)
 	}
-	err := r.Webhook.Send(ctx, id, event)
+	_, err := r.Webhook.Send(ctx, id, event)
 	var failed *webhook.Error
 	if err == nil || !errors.As(err, &failed) {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -73,10 +72,10 @@ func (w *Webhooks) SendEvent(ctx context.Context, in workflows.WebhookInput) err
 // attempt sends the event and stores the outcome.
 func (w *Webhooks) attempt(ctx context.Context, hook berth.Webhook, d berth.WebhookDelivery) error {
 	began := time.Now()
-	failure := w.send(ctx, hook, d)
-	a := berth.WebhookAttempt{At: began, TookMs: time.Since(began).Milliseconds(), Status: http.StatusOK}
+	status, failure := w.send(ctx, hook, d)
+	a := berth.WebhookAttempt{At: began, TookMs: time.Since(began).Milliseconds(), Status: status}
 	if failure != nil {
-		a.Status, a.Error = failure.Status, failure.Error()
+		a.Error = failure.Error()
 	}
 	log := w.Logger.With("webhook", hook.ID, "delivery", d.ID, "event", d.EventID, "attempt", d.Attempts+1)
 	if _, err := w.Ledger.SaveAttempt(ctx, d.ID, a); err != nil && berth.CodeOf(err) != berth.CodeNotFound {
@@ -98,14 +97,15 @@ func (w *Webhooks) attempt(ctx context.Context, hook berth.Webhook, d berth.Webh
 	return final(berth.CodeUnavailable, a.Error, nil)
 }
 
-// send makes the call.
-func (w *Webhooks) send(ctx context.Context, hook berth.Webhook, d berth.WebhookDelivery) *webhook.Error {
+// send makes the call, and returns the status of the response, 0 without one.
+func (w *Webhooks) send(ctx context.Context, hook berth.Webhook, d berth.WebhookDelivery) (status int, failure *webhook.Error) {
 	sender, err := webhook.New(webhook.Options{URL: hook.URL, Secrets: hook.Signing(time.Now()), AllowPrivate: w.AllowPrivate})
 	if err != nil { // it was valid with other settings of this process
-		return &webhook.Error{Message: err.Error(), Err: err}
+		return 0, &webhook.Error{Message: err.Error(), Err: err}
 	}
-	failure, _ := errors.AsType[*webhook.Error](sender.Send(ctx, d.EventID, d.Event))
-	return failure
+	status, err = sender.Send(ctx, d.EventID, d.Event)
+	failure, _ = errors.AsType[*webhook.Error](err)
+	return status, failure
 }
 
 // AbandonEvent stores that an event is not sent again. A webhook that has accepted nothing since the event is disabled. Idempotent.

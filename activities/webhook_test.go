@@ -127,6 +127,22 @@ func TestSendEvent_EachResponse_AttemptKept(t *testing.T) {
 	require.NoError(t, h.AbandonEvent(t.Context(), next))
 }
 
+// O8: an attempt that was accepted has the status that the server sent.
+func TestSendEvent_Accepted_StatusKept(t *testing.T) {
+	t.Parallel()
+	var status atomic.Int64
+	h := newHooks(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) })
+	for _, code := range []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent, 299} {
+		status.Store(int64(code))
+		in := h.add(t)
+		require.Nil(t, h.send(t, in))
+		d := h.delivery(t, in)
+		require.Equal(t, berth.DeliveryDelivered, d.State)
+		require.Equal(t, code, d.Log[0].Status)
+		require.Empty(t, d.Log[0].Error)
+	}
+}
+
 // O8: a server that hangs holds a bounded number of attempts of its own; events of others are sent.
 func TestSendEvent_ServerHangs_OthersAreSent(t *testing.T) {
 	t.Parallel()

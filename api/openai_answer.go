@@ -146,7 +146,7 @@ func (a *answering) position(ahead int) error {
 func (a *answering) accepted(plan berth.TaskPlan) error {
 	r := a.response
 	head := headOf(r.request, plan)
-	r.head = head[min(r.after+1, len(head)):]
+	r.head = head[min(r.after, len(head)-1)+1:]
 	switch {
 	case !r.early:
 		return nil
@@ -228,9 +228,12 @@ func (a *answering) interrupted(failed *openai.Error) error {
 		return a.out.data(failed.Body())
 	}
 	// It is not one of the response: the next number is that of another one, which a client that continues gets.
+	number := max(0, int64(a.response.after))
+	if a.response.last != nil {
+		number = gjson.GetBytes(a.response.last, "sequence_number").Int()
+	}
 	event, err := json.Marshal(map[string]any{
-		"type": "error", "code": failed.Code, "message": failed.Message, "param": nil,
-		"sequence_number": gjson.GetBytes(a.response.last, "sequence_number").Int(),
+		"type": "error", "code": failed.Code, "message": failed.Message, "param": nil, "sequence_number": number,
 	})
 	if err != nil {
 		return err

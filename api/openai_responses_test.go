@@ -211,6 +211,41 @@ func TestResponses_NoChatCanCarryIt_UpstreamThatSpeaksThem(t *testing.T) { // O8
 	require.Equal(t, "truncation", gjson.Get(text, "error.param").Str)
 }
 
+// Each row is a query, with the parameter that is refused; empty if it is accepted, for a response that does not exist.
+func TestResponses_Query_UnknownParameterNamed(t *testing.T) { // O8
+	t.Parallel()
+	m := newModelsWith(t, []string{onlyChats})
+	get := func(path, secret string) (int, gjson.Result) {
+		res, err := m.http.Do(m.request(http.MethodGet, "/openai/v1/responses/resp_1"+path, secret, nil))
+		require.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		b, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return res.StatusCode, gjson.GetBytes(b, "error")
+	}
+	for query, param := range map[string]string{
+		"": "", "?stream=true&starting_after=3&include_obfuscation=false": "", "?include=a": "", "?include=a&include=b": "", "?include[]=a&include%5B%5D=b": "",
+		"?start_after=3": "start_after", "?stream=true&Stream=true": "Stream", "?stream=true&stream=false": "stream", "?limit=3": "limit", "?includes=a": "includes",
+		"/input_items?limit=3&order=asc&after=msg_1&include[]=a": "", "/input_items?before=msg_1": "before", "/input_items?limit=1&limit=2": "limit",
+		"/input_items?stream=true": "stream", "/input_items?ticket=x": "ticket",
+	} {
+		status, refused := get(query, m.secret)
+		if param == "" {
+			require.Equal(t, []any{http.StatusNotFound, "response_not_found"}, []any{status, refused.Get("code").Str}, query)
+			continue
+		}
+		require.Equal(t, []any{http.StatusBadRequest, param}, []any{status, refused.Get("param").Str}, query)
+		require.Contains(t, refused.Get("message").Str, param)
+	}
+	status, refused := get("?start_after=3", m.secret)
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Equal(t, "start_after: unknown parameter; the route has stream, starting_after, include, include_obfuscation, ticket", refused.Get("message").Str)
+	status, _ = get("?stream=%zz", m.secret)
+	require.Equal(t, http.StatusBadRequest, status)
+	status, _ = get("?start_after=3", "sk-berth-unknown")
+	require.Equal(t, http.StatusUnauthorized, status, "the key is checked first")
+}
+
 // The provider's work ends with that of its client.
 func TestResponses_ClientLeaves_ProviderCancelledWithinSecond(t *testing.T) { // O7, O8
 	t.Parallel()

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"berth"
+	"berth/internal/openai"
 )
 
 // describedQueries returns the names of the query parameters of each route under /v1, in the order of the description. Load balancers
@@ -65,7 +67,7 @@ func (s *server) queryError(c echo.Context) error {
 	}
 	values, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
-		return berth.Invalid("query", "the query of the URL must be name=value pairs, percent-encoded").With(err)
+		return berth.Invalid("query", invalidQuery).With(err)
 	}
 	var wrong []error
 	for name, given := range values {
@@ -81,6 +83,27 @@ func (s *server) queryError(c echo.Context) error {
 	}
 	slices.SortFunc(wrong, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return humaProblem(http.StatusUnprocessableEntity, "invalid query", wrong)
+}
+
+// queried returns a handler of OpenAI's protocol that rejects other query parameters than those with these names, and those that are given twice, except
+// for include, which is a list.
+func queried(handler func(echo.Context, modelCaller) error, names ...string) func(echo.Context, modelCaller) error {
+	return func(c echo.Context, caller modelCaller) error {
+		values, err := url.ParseQuery(c.Request().URL.RawQuery)
+		if err != nil {
+			return openai.Invalid("", "invalid_value", invalidQuery)
+		}
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			switch {
+			case strings.TrimSuffix(name, "[]") == include: // as clients write lists
+			case !slices.Contains(names, name):
+				return openai.Invalid(name, "unknown_parameter", "%s", unknownParameter(names))
+			case len(values[name]) > 1:
+				return openai.Invalid(name, "invalid_value", givenTwice)
+			}
+		}
+		return handler(c, caller)
+	}
 }
 
 // checkPeriod rejects a filter by time that matches nothing. Zero times are absent.
@@ -104,6 +127,8 @@ func checkKey(next echo.HandlerFunc) echo.HandlerFunc {
 		return next(c)
 	}
 }
+
+const invalidQuery = "the query of the URL must be name=value pairs, percent-encoded"
 
 func unknownParameter(names []string) string {
 	if len(names) == 0 {

@@ -25,12 +25,13 @@ const (
 )
 
 func (s *server) responseRoutes(add func(method, path string, handler func(echo.Context, modelCaller) error)) {
+	readResponse := queried(s.getResponse, "stream", startingAfter, include, "include_obfuscation", "ticket")
 	add(http.MethodPost, "/responses", s.createResponse)
-	add(http.MethodGet, "/responses/:id", s.getResponse)
+	add(http.MethodGet, "/responses/:id", readResponse)
 	add(http.MethodDelete, "/responses/:id", s.deleteResponse)
 	add(http.MethodPost, "/responses/:id/cancel", s.cancelResponse)
 	add(http.MethodPost, "/responses/:id/ticket", s.createResponseTicket)
-	add(http.MethodGet, "/responses/:id/input_items", s.listInputItems)
+	add(http.MethodGet, "/responses/:id/input_items", queried(s.listInputItems, "limit", "order", "after", include))
 }
 
 func (s *server) createResponse(c echo.Context, caller modelCaller) error {
@@ -178,6 +179,7 @@ func (s *server) getResponse(c echo.Context, caller modelCaller) error {
 
 const (
 	startingAfter = "starting_after"
+	include       = "include"
 	// maxGetBody bounds the body of a GET request, in bytes.
 	maxGetBody = 4 << 10
 )

@@ -33,22 +33,29 @@ const (
 
 func main() {
 	var o options
-	k, err := kong.New(&o,
-		kong.Name("berth-dev"),
-		kong.Description("Run everything that berth needs in one process, for development. Port 0 means a free port."),
-		kong.ShortUsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		config.Clean(),
-	)
-	if err != nil {
-		panic(err) // a flag of this program is declared wrongly
-	}
-	_, err = k.Parse(os.Args[1:])
+	k := parser(&o)
+	_, err := k.Parse(os.Args[1:])
 	k.FatalIfErrorf(config.Explain(err, os.Args[1:]))
 	if err := run(&o); err != nil {
 		fmt.Fprintln(os.Stderr, "berth-dev:", err)
 		os.Exit(1)
 	}
+}
+
+// parser returns what reads the settings.
+func parser(o *options) *kong.Kong {
+	k, err := kong.New(o,
+		kong.Name("berth-dev"),
+		kong.Description("Run everything that berth needs in one process, for development. Port 0 means a free port."),
+		kong.ShortUsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		config.Clean(),
+		withDefaults(),
+	)
+	if err != nil {
+		panic(err) // a flag of this program is declared wrongly
+	}
+	return k
 }
 
 // run serves until the first signal. A second signal ends the process immediately.

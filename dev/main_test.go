@@ -121,6 +121,35 @@ func TestServer_InvalidSetting_IsNamed(t *testing.T) {
 	}
 }
 
+// Each row is a setting with a default of the development server, as the environment and a flag set it.
+func TestOptions_DefaultOfDevelopment_SettingPrecedes(t *testing.T) {
+	private := func(o *options) any { return o.Webhook.AllowPrivate }
+	for _, row := range []struct {
+		env, text string
+		args      []string
+		read      func(*options) any
+		want      any
+	}{
+		{read: private, want: true},
+		{env: "BERTH_WEBHOOK_ALLOW_PRIVATE", text: "", read: private, want: true},
+		{env: "BERTH_WEBHOOK_ALLOW_PRIVATE", text: "false", read: private, want: false},
+		{env: "BERTH_WEBHOOK_ALLOW_PRIVATE", text: "true", read: private, want: true},
+		{args: []string{"--webhook-allow-private=false"}, read: private, want: false},
+		{env: "BERTH_WEBHOOK_ALLOW_PRIVATE", text: "false", args: []string{"--webhook-allow-private"}, read: private, want: true},
+	} {
+		t.Run(row.env+row.text+strings.Join(row.args, " "), func(t *testing.T) {
+			if row.env != "" {
+				t.Setenv(row.env, row.text)
+			}
+			var o options
+			_, err := parser(&o).Parse(row.args)
+			require.NoError(t, err)
+			o.connect()
+			require.Equal(t, row.want, row.read(&o))
+		})
+	}
+}
+
 // The text is printed at every start, when the balances may have changed.
 func TestInvite_Credits_AreThoseOfTheFirstStart(t *testing.T) {
 	t.Parallel()

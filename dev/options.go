@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"berth/dev/model"
 	"berth/internal/config"
 	"berth/internal/secret"
@@ -31,6 +33,23 @@ type options struct {
 
 	liveKit string     // path of the LiveKit server, empty if there is none
 	servers []*liveKit // of the demo's media units
+}
+
+// defaults are the settings, by their flags, with another default than in the commands of production.
+var defaults = map[string]string{
+	"webhook-allow-private": "true", // the receivers of a developer run here
+}
+
+// withDefaults returns the option with which this command reads its settings.
+func withDefaults() kong.Option {
+	return kong.PostBuild(func(k *kong.Kong) error {
+		for _, f := range k.Model.Flags {
+			if text, ok := defaults[f.Name]; ok {
+				f.HasDefault, f.Default = true, text
+			}
+		}
+		return nil
+	})
 }
 
 // The parts, in starting order.
@@ -106,7 +125,6 @@ func (o *options) connect() {
 		o.Temporal.UIURL = secret.Address("http://" + o.TemporalUIAddr)
 	}
 	o.Worker.Drain = min(o.Worker.Drain, drain)
-	o.Webhook.AllowPrivate = true // the receivers of a developer run here
 	if o.Model.LocalURL == "" && o.runs(partModel) {
 		o.Model.LocalURL = secret.Address("http://" + o.ModelServer.Addr + "/v1")
 	}

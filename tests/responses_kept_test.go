@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,13 +22,20 @@ type readResponse struct {
 	events    []string
 }
 
-// readAll reads a response that has ended: as a whole, and its events.
+// readAll reads a response that has ended: as a whole, and its events. After the last one there is nothing, and a client that has a greater number gets the
+// end.
 func (d *durable) readAll(t *testing.T, id string) readResponse {
 	t.Helper()
 	r := readResponse{id: id, whole: d.response(t, 200, "GET", "/"+id, "").Raw}
 	r.events = all(d.events(t.Context(), t, d.httpAddr, "GET", "/"+id+"?stream=true", ""))
 	numbered(t, r.events, 0, "response."+gjson.Get(r.whole, "status").Str)
-	require.Equal(t, r.whole, gjson.Get(r.events[len(r.events)-1], "response").Raw)
+	last := len(r.events) - 1
+	require.Equal(t, r.whole, gjson.Get(r.events[last], "response").Raw)
+	after := func(n int) string { return fmt.Sprintf("/%s?stream=true&starting_after=%d", id, n) }
+	require.Empty(t, all(d.events(t.Context(), t, d.httpAddr, "GET", after(last), "")))
+	for _, n := range []int{last + 1, last + 100, math.MaxInt} {
+		require.Equal(t, r.events[last:], all(d.events(t.Context(), t, d.httpAddr, "GET", after(n), "")))
+	}
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -126,6 +127,8 @@ func TestResponses_Lifecycle_EachRequestDoesWhatItSays(t *testing.T) {
 		require.Equal(t, streamed[min(after+1, len(streamed)):], append([]string{}, all(d.events(t.Context(), t, d.httpAddr, "GET", path, ""))...), path)
 	}
 
+	require.Equal(t, streamed, d.readAll(t, id).events)
+
 	queued := d.response(t, 200, "POST", "", responseBody(`,"background":true`))
 	require.Contains(t, []string{"queued", "in_progress"}, queued.Get("status").Str)
 	id = queued.Get("id").Str
@@ -169,6 +172,33 @@ func TestResponses_Lifecycle_EachRequestDoesWhatItSays(t *testing.T) {
 	notStored := d.response(t, 200, "POST", "", responseBody(`,"store":false`))
 	d.response(t, 404, "GET", "/"+notStored.Get("id").Str, "")
 	d.response(t, 404, "GET", "/resp_unknown", "")
+	d.settled(t)
+}
+
+// O8: a number that no event has yet is waited for, and only events with a greater one are sent, or the one that ends the response.
+func TestResponses_NumberBeyondWhatExists_GreaterOnesAwaited(t *testing.T) {
+	t.Parallel()
+	d := newDurable(t)
+	free := make(chan struct{})
+	d.provider.Answer(gated(free))
+	seen := follows(t, d.events(t.Context(), t, d.httpAddr, "POST", "", responseBody(`,"background":true,"stream":true`)), "The beginning")
+	id := gjson.Get(seen[0], "response.id").Str
+	reading := map[int]<-chan string{}
+	for _, after := range []int{len(seen) - 1, len(seen), len(seen) + 1, 1000, math.MaxInt} {
+		reading[after] = d.events(t.Context(), t, d.httpAddr, "GET", fmt.Sprintf("/%s?stream=true&starting_after=%d", id, after), "")
+	}
+	close(free)
+	d.eventually("the end", func() bool { return d.response(t, 200, "GET", "/"+id, "").Get("status").Str == "completed" })
+	whole := d.readAll(t, id).events
+	require.Greater(t, len(whole), len(seen)+2)
+	for after, events := range reading {
+		got := all(events)
+		if after < len(whole) {
+			require.Equal(t, whole[after+1:], got, "after %d", after)
+			continue
+		}
+		require.Equal(t, whole[len(whole)-1:], got, "after %d", after)
+	}
 	d.settled(t)
 }
 

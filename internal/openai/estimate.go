@@ -34,7 +34,7 @@ func (e *estimate) text(value []byte) {
 // readMessages checks and counts the messages of a chat. What their parts may have is checked by the provider.
 func readMessages(r *Request, value []byte) *Error {
 	if !rawjson.IsList(value) {
-		return wrongType("a list", value)
+		return WrongType("a list", value)
 	}
 	all := rawjson.Read(value)
 	for i := 0; ; i++ {
@@ -44,7 +44,7 @@ func readMessages(r *Request, value []byte) *Error {
 		}
 		r.size.counted = true
 		if !rawjson.IsObject(message) {
-			err := wrongType("an object", message)
+			err := WrongType("an object", message)
 			err.Param = at(i)
 			return err
 		}
@@ -67,7 +67,7 @@ func (e *estimate) message(message []byte) *Error {
 		switch rawjson.Key(key) {
 		case "role":
 			if hasRole = rawjson.IsString(value); !hasRole {
-				err := wrongType("a text", value)
+				err := WrongType("a text", value)
 				err.Param = ".role"
 				return err
 			}
@@ -161,7 +161,7 @@ func readInput(r *Request, value []byte) *Error {
 		return nil
 	}
 	if !rawjson.IsList(value) {
-		return wrongType("a text or a list", value)
+		return WrongType("a text or a list", value)
 	}
 	all, inputs := rawjson.Read(value), 0
 	for item, ok := all.Item(); ok; item, ok = all.Item() {

@@ -109,7 +109,7 @@ func parse(body []byte, operation llm.Operation, table []field) (*Request, error
 	}
 	r := &Request{raw: llm.Raw{Operation: operation}}
 	all := rawjson.Read(body)
-	if !isObject(body) {
+	if !IsObject(body) {
 		return nil, Invalid("", "invalid_type", "the body must be a JSON object")
 	}
 	known := map[string]field{}

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"unicode/utf8"
 
 	"berth/internal/llm"
 	"berth/internal/rawjson"
@@ -19,14 +17,10 @@ import (
 // MaxBody is the maximum size of a request's body, in bytes.
 const MaxBody = 32 << 20
 
-// Bounds of the fields that berth reads. Those of metadata are OpenAI's.
+// Bounds of the fields that berth reads.
 const (
-	maxChoices       = 128
-	maxName          = 512 // bytes
-	maxMetadata      = 16
-	maxMetadataKey   = 64  // characters
-	maxMetadataValue = 512 // characters
-	maxInputs        = 2048
+	maxChoices = 128
+	maxInputs  = 2048
 )
 
 // Request is a request that was checked. It refers to its body, which must not change.
@@ -177,7 +171,8 @@ func (r *Request) Call(model string, shown llm.Shown) llm.Call {
 	return llm.Call{Model: model, Raw: &raw}
 }
 
-func isObject(text []byte) bool { return rawjson.IsObject(bytes.TrimLeft(text, " \t\r\n")) }
+// IsObject reports whether a text is an object, behind white space.
+func IsObject(text []byte) bool { return rawjson.IsObject(bytes.TrimLeft(text, " \t\r\n")) }
 
 func (r *Request) value(name string) []byte {
 	i := slices.IndexFunc(r.raw.Fields, func(f llm.RawField) bool { return f.Name == name })
@@ -189,83 +184,26 @@ func (r *Request) value(name string) []byte {
 
 func (r *Request) has(name string) bool { return !rawjson.IsNull(r.value(name)) }
 
-// text reads a text of at most maxName bytes.
-func text(value []byte) (string, *Error) {
-	s, ok := rawjson.String(value)
-	switch {
-	case !ok:
-		return "", wrongType("a text", value)
-	case len(s) > maxName:
-		return "", Invalid("", "string_above_max_length", "must have at most %d bytes", maxName)
-	}
-	return s, nil
-}
-
-// number reads a whole number of at least 1.
-func number(value []byte, limit int) (int, *Error) {
-	n, err := strconv.ParseFloat(string(value), 64)
-	switch {
-	case err != nil || n != math.Trunc(n):
-		return 0, wrongType("a whole number", value)
-	case n < 1:
-		return 0, Invalid("", "integer_below_min_value", "must be at least 1")
-	case n > float64(limit):
-		return 0, Invalid("", "integer_above_max_value", "must be at most %d", limit)
-	}
-	return int(n), nil
-}
-
-// boolean reads true or false.
-func boolean(value []byte) (bool, *Error) {
-	switch string(value) {
-	case "true", "false":
-		return value[0] == 't', nil
-	}
-	return false, wrongType("true or false", value)
-}
-
-// wrongType returns the error for a value of another type.
-func wrongType(want string, value []byte) *Error {
-	return Invalid("", "invalid_type", "must be %s, and is %s", want, typeName(value))
-}
-
-func typeName(value []byte) string {
-	switch {
-	case rawjson.IsNull(value):
-		return "null"
-	case rawjson.IsObject(value):
-		return "an object"
-	case rawjson.IsList(value):
-		return "a list"
-	case rawjson.IsString(value):
-		return "a text"
-	case value[0] == 't', value[0] == 'f':
-		return "true or false"
-	default:
-		return "the number " + string(value[:min(len(value), 20)])
-	}
-}
-
 func readModel(r *Request, value []byte) (err *Error) {
-	r.Model, err = text(value)
+	r.Model, err = Text(value)
 	return err
 }
 
 func readStream(r *Request, value []byte) (err *Error) {
-	r.Stream, err = boolean(value)
+	r.Stream, err = Boolean(value)
 	return err
 }
 
 func readStreamOptions(r *Request, value []byte) (err *Error) {
 	if !rawjson.IsObject(value) {
-		return wrongType("an object", value)
+		return WrongType("an object", value)
 	}
 	all := rawjson.Read(value)
 	for key, option, ok := all.Field(); ok; key, option, ok = all.Field() {
 		if rawjson.Key(key) != "include_usage" || rawjson.IsNull(option) {
 			continue
 		}
-		if r.IncludeUsage, err = boolean(option); err != nil {
+		if r.IncludeUsage, err = Boolean(option); err != nil {
 			err.Param = ".include_usage"
 			return err
 		}
@@ -273,11 +211,8 @@ func readStreamOptions(r *Request, value []byte) (err *Error) {
 	return nil
 }
 
-// maxTokens bounds the numbers of tokens that clients may ask for.
-const maxTokens = 1 << 30
-
 func readMaxTokens(r *Request, value []byte) *Error {
-	n, err := number(value, maxTokens)
+	n, err := Number(value, 1, MaxTokens)
 	if err == nil && (r.MaxTokens == 0 || n < r.MaxTokens) {
 		r.MaxTokens = n
 	}
@@ -285,66 +220,42 @@ func readMaxTokens(r *Request, value []byte) *Error {
 }
 
 func readChoices(r *Request, value []byte) (err *Error) {
-	r.Choices, err = number(value, maxChoices)
+	r.Choices, err = Number(value, 1, maxChoices)
 	return err
 }
 
 func readServiceTier(r *Request, value []byte) (err *Error) {
-	r.ServiceTier, err = text(value)
+	r.ServiceTier, err = Text(value)
 	return err
 }
 
 func readUser(r *Request, value []byte) (err *Error) {
-	r.user, err = text(value)
+	r.user, err = Text(value)
 	return err
 }
 
 func readSafetyIdentifier(r *Request, value []byte) (err *Error) {
-	r.EndUser, err = text(value)
+	r.EndUser, err = Text(value)
 	return err
 }
 
 func readCacheKey(r *Request, value []byte) (err *Error) {
-	r.CacheKey, err = text(value)
+	r.CacheKey, err = Text(value)
 	return err
 }
 
 func readStore(r *Request, value []byte) (err *Error) {
-	r.Store, err = boolean(value)
+	r.Store, err = Boolean(value)
 	return err
 }
 
-func readMetadata(r *Request, value []byte) *Error {
-	if !rawjson.IsObject(value) {
-		return wrongType("an object", value)
-	}
-	r.Metadata = map[string]string{}
-	all := rawjson.Read(value)
-	for key, item, ok := all.Field(); ok; key, item, ok = all.Field() {
-		name := rawjson.Key(key)
-		text, isText := rawjson.String(item)
-		var err *Error
-		switch {
-		case len(r.Metadata) == maxMetadata:
-			return Invalid("", "object_above_max_properties", "must have at most %d entries", maxMetadata)
-		case utf8.RuneCountInString(name) > maxMetadataKey:
-			return Invalid("", "string_above_max_length", "must have keys of at most %d characters", maxMetadataKey)
-		case !isText:
-			err = wrongType("a text", item)
-		case utf8.RuneCountInString(text) > maxMetadataValue:
-			err = Invalid("", "string_above_max_length", "must have at most %d characters", maxMetadataValue)
-		}
-		if err != nil {
-			err.Param = "." + name
-			return err
-		}
-		r.Metadata[name] = text
-	}
-	return nil
+func readMetadata(r *Request, value []byte) (err *Error) {
+	r.Metadata, err = Metadata(value)
+	return err
 }
 
 func readEncoding(r *Request, value []byte) *Error {
-	s, err := text(value)
+	s, err := Text(value)
 	if err != nil {
 		return err
 	}

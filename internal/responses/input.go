@@ -54,7 +54,7 @@ func readInput(r *Request, v []byte) *openai.Error {
 		return nil
 	}
 	if !rawjson.IsList(v) {
-		return wrongType("a text or a list", v)
+		return openai.WrongType("a text or a list", v)
 	}
 	return list(v, func(_ int, item []byte) *openai.Error {
 		r.items = append(r.items, item)
@@ -88,14 +88,14 @@ func checkItem(item []byte) *openai.Error {
 			argument = "input"
 		}
 		if v := get(item, argument); !rawjson.IsString(v) {
-			return under(argument, wrongType("a text", v))
+			return under(argument, openai.WrongType("a text", v))
 		}
 	case itemReference:
 		names = []string{"id"}
 	case itemReasoning:
 		for _, name := range []string{"summary", "content"} {
 			if v := get(item, name); v != nil && !rawjson.IsList(v) {
-				return under(name, wrongType("a list", v))
+				return under(name, openai.WrongType("a list", v))
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func checkContent(item []byte, name string) *openai.Error {
 		return nil
 	}
 	if !rawjson.IsList(v) {
-		return under(name, wrongType("a text or a list", v))
+		return under(name, openai.WrongType("a text or a list", v))
 	}
 	err := list(v, func(_ int, part []byte) *openai.Error {
 		if err := object(part, nil); err != nil {
@@ -129,7 +129,7 @@ func checkContent(item []byte, name string) *openai.Error {
 			return under("type", oneOf(get(part, "type"), partInputText, partInputImage, partInputFile, partInputAudio, partOutputText, partRefusal))
 		}
 		if v := get(part, field); field != "" && !rawjson.IsString(v) {
-			return under(field, wrongType("a text", v))
+			return under(field, openai.WrongType("a text", v))
 		}
 		return nil
 	})

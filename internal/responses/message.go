@@ -352,5 +352,5 @@ func noFile(part []byte, want string) *openai.Error {
 			return under(name, invalid("", "unsupported_value", "is not supported by the upstreams of the model: send %s", want))
 		}
 	}
-	return under(want, wrongType("a text", get(part, want)))
+	return under(want, openai.WrongType("a text", get(part, want)))
 }

@@ -8,28 +8,29 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"berth"
 	"berth/internal/openai"
 	"berth/internal/rawjson"
 )
 
-// Bounds of what a request has. Those of metadata and logprobs are OpenAI's.
+// Bounds of what a request has, those of OpenAI.
 const (
-	maxName          = 512 // bytes
-	maxMetadata      = 16
-	maxMetadataKey   = 64  // characters
-	maxMetadataValue = 512 // characters
-	maxTokens        = 1 << 30
-	maxTopLogprobs   = 20
+	maxTopLogprobs  = 20
+	maxTemperature  = 2
+	maxTopP         = 1
+	maxFunctionName = 128
 )
+
+// functionName is what names of functions have, with OpenAI.
+var functionName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
 // Request is a request that was checked. It refers to its body, which must not change.
 type Request struct {
@@ -61,7 +62,7 @@ func Parse(body []byte) (*Request, error) {
 	if err := rawjson.Check(body); err != nil {
 		return nil, invalid("", "invalid_json", "the body is not valid JSON: %s", err)
 	}
-	if kindOf(body) != "an object" {
+	if !openai.IsObject(body) {
 		return nil, invalid("", "invalid_type", "the body must be a JSON object")
 	}
 	r := &Request{Store: true, values: map[string][]byte{}}
@@ -123,49 +124,62 @@ func (r *Request) has(name string) bool {
 	return ok
 }
 
-func readModel(r *Request, v []byte) (err *openai.Error) { r.Model, err = text(v); return err }
+func readModel(r *Request, v []byte) (err *openai.Error) { r.Model, err = openai.Text(v); return err }
 
 func readPreviousID(r *Request, v []byte) (err *openai.Error) {
-	r.PreviousID, err = text(v)
+	r.PreviousID, err = openai.Text(v)
 	return err
 }
 
 func readServiceTier(r *Request, v []byte) (err *openai.Error) {
-	r.ServiceTier, err = text(v)
+	r.ServiceTier, err = openai.Text(v)
 	return err
 }
 
 func readSafetyIdentifier(r *Request, v []byte) (err *openai.Error) {
-	r.EndUser, err = text(v)
+	r.EndUser, err = openai.Text(v)
 	return err
 }
 
-func readUser(r *Request, v []byte) (err *openai.Error) { r.user, err = text(v); return err }
+func readUser(r *Request, v []byte) (err *openai.Error) { r.user, err = openai.Text(v); return err }
 
-func readCacheKey(r *Request, v []byte) (err *openai.Error) { r.CacheKey, err = text(v); return err }
+func readCacheKey(r *Request, v []byte) (err *openai.Error) {
+	r.CacheKey, err = openai.Text(v)
+	return err
+}
 
-func readStream(r *Request, v []byte) (err *openai.Error) { r.Stream, err = boolean(v); return err }
+func readStream(r *Request, v []byte) (err *openai.Error) {
+	r.Stream, err = openai.Boolean(v)
+	return err
+}
 
 func readBackground(r *Request, v []byte) (err *openai.Error) {
-	r.Background, err = boolean(v)
+	r.Background, err = openai.Boolean(v)
 	return err
 }
 
-func readStore(r *Request, v []byte) (err *openai.Error) { r.Store, err = boolean(v); return err }
+func readStore(r *Request, v []byte) (err *openai.Error) {
+	r.Store, err = openai.Boolean(v)
+	return err
+}
 
-func readParallel(_ *Request, v []byte) (err *openai.Error) { _, err = boolean(v); return err }
+func readParallel(_ *Request, v []byte) (err *openai.Error) { _, err = openai.Boolean(v); return err }
 
-func readMaxOutputTokens(_ *Request, v []byte) *openai.Error { return number(v, 1, maxTokens) }
+func readMaxOutputTokens(_ *Request, v []byte) *openai.Error { return number(v, 1, openai.MaxTokens) }
 
-func readMaxToolCalls(_ *Request, v []byte) *openai.Error { return number(v, 1, maxTokens) }
+func readMaxToolCalls(_ *Request, v []byte) *openai.Error { return number(v, 1, openai.MaxTokens) }
 
 func readTopLogprobs(_ *Request, v []byte) *openai.Error { return number(v, 0, maxTopLogprobs) }
+
+func readTemperature(_ *Request, v []byte) *openai.Error { return decimal(v, maxTemperature) }
+
+func readTopP(_ *Request, v []byte) *openai.Error { return decimal(v, maxTopP) }
 
 func readTruncation(_ *Request, v []byte) *openai.Error { return oneOf(v, "auto", "disabled") }
 
 func readInstructions(_ *Request, v []byte) *openai.Error {
 	if !rawjson.IsString(v) {
-		return wrongType("a text", v)
+		return openai.WrongType("a text", v)
 	}
 	return nil
 }
@@ -175,7 +189,7 @@ func readStreamOptions(_ *Request, v []byte) *openai.Error {
 		if name != "include_obfuscation" && name != "include_usage" { // the usage is always there
 			return invalid("", "unknown_parameter", "unknown parameter")
 		}
-		_, err := boolean(option)
+		_, err := openai.Boolean(option)
 		return err
 	})
 }
@@ -192,7 +206,7 @@ func readInclude(r *Request, v []byte) *openai.Error {
 		s, ok := rawjson.String(item)
 		switch {
 		case !ok:
-			return wrongType("a text", item)
+			return openai.WrongType("a text", item)
 		case s != includeLogprobs && s != includeImages && s != includeEncrypted:
 			return invalid("", "unsupported_value", "%.64q is not supported: only %s, %s and %s can be included", s, includeLogprobs, includeImages, includeEncrypted)
 		}
@@ -206,11 +220,12 @@ func readReasoning(r *Request, v []byte) *openai.Error {
 		switch name {
 		case "summary", "generate_summary":
 			r.summary = true
+			return oneOf(option, "auto", "concise", "detailed")
 		case "effort", "context", "mode":
 		default:
 			return invalid("", "unknown_parameter", "unknown parameter")
 		}
-		_, err := text(option)
+		_, err := openai.Text(option)
 		return err
 	})
 }
@@ -219,7 +234,7 @@ func readText(_ *Request, v []byte) *openai.Error {
 	return object(v, func(name string, option []byte) *openai.Error {
 		switch name {
 		case "verbosity":
-			_, err := text(option)
+			_, err := openai.Text(option)
 			return err
 		case "format":
 			return readFormat(option)
@@ -242,24 +257,47 @@ func readFormat(v []byte) *openai.Error {
 		return err
 	}
 	if schema := get(v, "schema"); !rawjson.IsObject(schema) {
-		return under("schema", wrongType("an object", schema))
+		return under("schema", openai.WrongType("an object", schema))
 	}
 	return nil
 }
 
 func readTools(_ *Request, v []byte) *openai.Error {
+	seen := map[string]bool{}
 	return list(v, func(_ int, tool []byte) *openai.Error {
-		if err := object(tool, nil); err != nil {
+		if err := readTool(tool); err != nil {
 			return err
 		}
-		if err := required(tool, "type"); err != nil {
-			return err
+		name := value(tool, "name")
+		if seen[name] {
+			return under("name", invalid("", "invalid_value", "%.64q is the name of another tool, too", name))
 		}
-		if kind := value(tool, "type"); kind != "function" && kind != "custom" {
-			return under("type", invalid("", "unsupported_value", "the tool %.64q is not supported: only functions and custom tools are, which the client runs", kind))
-		}
-		return required(tool, "name")
+		seen[name] = true
+		return nil
 	})
+}
+
+func readTool(tool []byte) *openai.Error {
+	if err := object(tool, nil); err != nil {
+		return err
+	}
+	if err := required(tool, "type"); err != nil {
+		return err
+	}
+	kind := value(tool, "type")
+	if kind != "function" && kind != "custom" {
+		return under("type", invalid("", "unsupported_value", "the tool %.64q is not supported: only functions and custom tools are, which the client runs", kind))
+	}
+	if err := required(tool, "name"); err != nil || kind == "custom" {
+		return err
+	}
+	switch name := value(tool, "name"); {
+	case !functionName.MatchString(name):
+		return under("name", invalid("", "invalid_value", "must have only letters and digits of ASCII, _ and -"))
+	case len(name) > maxFunctionName:
+		return under("name", invalid("", "string_above_max_length", "must have at most %d characters", maxFunctionName))
+	}
+	return nil
 }
 
 func readToolChoice(_ *Request, v []byte) *openai.Error {
@@ -276,7 +314,7 @@ func readToolChoice(_ *Request, v []byte) *openai.Error {
 		if err := oneOf(get(v, "mode"), "auto", "required"); err != nil {
 			return under("mode", err)
 		}
-		if err := readTools(nil, get(v, "tools")); err != nil {
+		if err := list(get(v, "tools"), func(_ int, tool []byte) *openai.Error { return readTool(tool) }); err != nil {
 			return under("tools", err)
 		}
 		return nil
@@ -285,29 +323,15 @@ func readToolChoice(_ *Request, v []byte) *openai.Error {
 	}
 }
 
-func readMetadata(r *Request, v []byte) *openai.Error {
-	r.Metadata = map[string]string{}
-	return object(v, func(name string, item []byte) *openai.Error {
-		s, ok := rawjson.String(item)
-		switch {
-		case len(r.Metadata) == maxMetadata:
-			return invalid("", "object_above_max_properties", "metadata must have at most %d entries", maxMetadata)
-		case utf8.RuneCountInString(name) > maxMetadataKey:
-			return invalid("", "string_above_max_length", "metadata must have keys of at most %d characters", maxMetadataKey)
-		case !ok:
-			return wrongType("a text", item)
-		case utf8.RuneCountInString(s) > maxMetadataValue:
-			return invalid("", "string_above_max_length", "must have at most %d characters", maxMetadataValue)
-		}
-		r.Metadata[name] = s
-		return nil
-	})
+func readMetadata(r *Request, v []byte) (err *openai.Error) {
+	r.Metadata, err = openai.Metadata(v)
+	return err
 }
 
 // object reads the fields of an object that are not null. The error of each gets its name.
 func object(v []byte, each func(name string, value []byte) *openai.Error) *openai.Error {
 	if !rawjson.IsObject(v) {
-		return wrongType("an object", v)
+		return openai.WrongType("an object", v)
 	}
 	all := rawjson.Read(v)
 	for key, item, ok := all.Field(); ok && each != nil; key, item, ok = all.Field() {
@@ -316,7 +340,7 @@ func object(v []byte, each func(name string, value []byte) *openai.Error) *opena
 		}
 		name := rawjson.Key(key)
 		if err := each(name, item); err != nil {
-			return under(name[:min(len(name), maxName)], err)
+			return under(name[:min(len(name), openai.MaxName)], err)
 		}
 	}
 	return nil
@@ -325,7 +349,7 @@ func object(v []byte, each func(name string, value []byte) *openai.Error) *opena
 // list reads the items of a list. The error of each gets its place.
 func list(v []byte, each func(i int, item []byte) *openai.Error) *openai.Error {
 	if !rawjson.IsList(v) {
-		return wrongType("a list", v)
+		return openai.WrongType("a list", v)
 	}
 	all := rawjson.Read(v)
 	for i := 0; ; i++ {
@@ -372,40 +396,29 @@ func required(v []byte, name string) *openai.Error {
 	case item == nil:
 		return under(name, invalid("", "missing_required_parameter", "is required"))
 	case !rawjson.IsString(item):
-		return under(name, wrongType("a text", item))
+		return under(name, openai.WrongType("a text", item))
 	case len(item) == len(`""`):
 		return under(name, invalid("", "invalid_value", "must not be empty"))
 	}
 	return nil
 }
 
-func text(v []byte) (string, *openai.Error) {
-	s, ok := rawjson.String(v)
-	switch {
-	case !ok:
-		return "", wrongType("a text", v)
-	case len(s) > maxName:
-		return "", invalid("", "string_above_max_length", "must have at most %d bytes", maxName)
-	}
-	return s, nil
-}
-
-func boolean(v []byte) (bool, *openai.Error) {
-	if kindOf(v) != "true or false" {
-		return false, wrongType("true or false", v)
-	}
-	return v[0] == 't', nil
-}
-
+// number returns an error unless a value is a whole number within bounds.
 func number(v []byte, least, limit int) *openai.Error {
+	_, err := openai.Number(v, least, limit)
+	return err
+}
+
+// decimal returns an error unless a value is a number from 0 to limit.
+func decimal(v []byte, limit float64) *openai.Error {
 	n, err := strconv.ParseFloat(string(v), 64)
 	switch {
-	case err != nil || n != math.Trunc(n):
-		return wrongType("a whole number", v)
-	case n < float64(least):
-		return invalid("", "integer_below_min_value", "must be at least %d", least)
-	case n > float64(limit):
-		return invalid("", "integer_above_max_value", "must be at most %d", limit)
+	case err != nil && !errors.Is(err, strconv.ErrRange): // which is infinite
+		return openai.WrongType("a number", v)
+	case n < 0:
+		return invalid("", "decimal_below_min_value", "must be at least 0")
+	case n > limit:
+		return invalid("", "decimal_above_max_value", "must be at most %v", limit)
 	}
 	return nil
 }
@@ -415,32 +428,6 @@ func oneOf(v []byte, names ...string) *openai.Error {
 		return invalid("", "invalid_value", "must be one of %s", strings.Join(names, ", "))
 	}
 	return nil
-}
-
-func wrongType(want string, v []byte) *openai.Error {
-	return invalid("", "invalid_type", "must be %s, and is %s", want, kindOf(v))
-}
-
-func kindOf(v []byte) string {
-	for len(v) > 0 && strings.IndexByte(" \t\r\n", v[0]) >= 0 {
-		v = v[1:]
-	}
-	switch {
-	case len(v) == 0:
-		return "missing"
-	case v[0] == 'n':
-		return "null"
-	case v[0] == '{':
-		return "an object"
-	case v[0] == '[':
-		return "a list"
-	case v[0] == '"':
-		return "a text"
-	case v[0] == 't', v[0] == 'f':
-		return "true or false"
-	default:
-		return "the number " + string(v[:min(len(v), 20)])
-	}
 }
 
 // invalid returns an error of the request.

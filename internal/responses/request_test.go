@@ -52,6 +52,19 @@ func TestParse_Refused_NamesTheParameter(t *testing.T) { // O8
 		`"metadata":[]`:                                        "metadata",
 		`"reasoning":{"effort":1}`:                             "reasoning.effort",
 		`"reasoning":{"speed":"high"}`:                         "reasoning.speed",
+		`"reasoning":{"summary":"long"}`:                       "reasoning.summary",
+		`"reasoning":{"summary":true}`:                         "reasoning.summary",
+		`"reasoning":{"generate_summary":"none"}`:              "reasoning.generate_summary",
+		`"temperature":-0.1`:                                   "temperature",
+		`"temperature":2.5`:                                    "temperature",
+		`"temperature":-1e400`:                                 "temperature",
+		`"temperature":"1"`:                                    "temperature",
+		`"top_p":1.01`:                                         "top_p",
+		`"top_p":-1`:                                           "top_p",
+		`"top_p":[]`:                                           "top_p",
+		`"top_logprobs":-1`:                                    "top_logprobs",
+		`"max_tool_calls":0`:                                   "max_tool_calls",
+		`"max_tool_calls":"2"`:                                 "max_tool_calls",
 		`"text":{"format":{"type":"xml"}}`:                     "text.format.type",
 		`"text":{"format":{"type":"json_schema","name":"a"}}`:  "text.format.schema",
 		`"text":{"format":{"type":"json_schema","schema":{}}}`: "text.format.name",
@@ -60,7 +73,15 @@ func TestParse_Refused_NamesTheParameter(t *testing.T) { // O8
 		`"tools":[{"type":"mcp","server_label":"x"}]`:          "tools[0].type",
 		`"tools":[{"type":"function","name":"f"},{"type":"code_interpreter","container":{"type":"auto"}}]`: "tools[1].type",
 		`"tools":[{"type":"function","function":{"name":"f"}}]`:                                            "tools[0].name",
-		`"tools":[{"name":"f"}]`:                    "tools[0].type",
+		`"tools":[{"name":"f"}]`:                 "tools[0].type",
+		functionsNamed("f", "get weather"):       "tools[1].name",
+		functionsNamed("f.g"):                    "tools[0].name",
+		functionsNamed("Wetter_für"):             "tools[0].name",
+		functionsNamed("f\\n"):                   "tools[0].name",
+		functionsNamed(strings.Repeat("f", 129)): "tools[0].name",
+		functionsNamed("f", "g", "f"):            "tools[2].name",
+		`"tools":[{"type":"function","name":"f"},{"type":"custom","name":"f"}]`:                                                                    "tools[1].name",
+		`"tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f g"}]}`: "tool_choice.tools[0].name",
 		`"tool_choice":"required"`:                  "tool_choice",
 		`"tool_choice":"any"`:                       "tool_choice",
 		`"tool_choice":{"type":"file_search"}`:      "tool_choice.type",
@@ -94,6 +115,27 @@ func TestParse_Refused_NamesTheParameter(t *testing.T) { // O8
 	var refused *openai.Error
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, 413, refused.Status)
+}
+
+// functionsNamed is a parameter with functions that have names.
+func functionsNamed(names ...string) string {
+	return `"tools":[{"type":"function","name":"` + strings.Join(names, `"},{"type":"function","name":"`) + `"}]`
+}
+
+// Each row is at a bound, or is something that a provider may accept.
+func TestParse_AtTheBound_Accepted(t *testing.T) { // O8
+	t.Parallel()
+	for _, more := range []string{
+		`"temperature":0`, `"temperature":2.0`, `"temperature":1e-400`, `"temperature":null`, `"top_p":0`, `"top_p":1`, `"top_logprobs":0`, `"top_logprobs":20`,
+		`"max_output_tokens":1`, `"max_tool_calls":1`, `"metadata":{"a":"b","c":null}`,
+		`"reasoning":{"summary":"auto"}`, `"reasoning":{"summary":"concise"}`, `"reasoning":{"generate_summary":"detailed"}`, `"reasoning":{"summary":null}`,
+		`"reasoning":{"effort":"extreme","context":"some","mode":"other"}`,
+		functionsNamed("a-Z_9", strings.Repeat("f", 128)), `"tools":[{"type":"custom","name":"a b"}]`, `"tools":[]`,
+		functionsNamed("f") + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]}`,
+	} {
+		_, err := Parse([]byte(`{"model":"m","input":"x",` + more + `}`))
+		require.NoError(t, err, more)
+	}
 }
 
 func requireRefused(t *testing.T, body, param string) {

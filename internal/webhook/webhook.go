@@ -203,27 +203,28 @@ func (e *Error) Unwrap() error { return e.Err }
 // Permanent reports whether the server wants no further attempt.
 func (e *Error) Permanent() bool { return e.Status == http.StatusGone }
 
-// Send makes one attempt to send a JSON event. The id is the same in all attempts. Its errors are *Error.
-func (s *Sender) Send(ctx context.Context, id string, event []byte) error {
+// Send makes one attempt to send a JSON event, and returns the status of the response, 0 without one. The id is the same in all attempts. Its errors are
+// *Error.
+func (s *Sender) Send(ctx context.Context, id string, event []byte) (status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(event))
 	if err != nil {
-		return &Error{Message: "invalid URL", Err: err}
+		return 0, &Error{Message: "invalid URL", Err: err}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "berth")
 	if err := s.signer.Sign(req.Header, id, event); err != nil {
-		return &Error{Message: "event not signed: " + err.Error(), Err: err}
+		return 0, &Error{Message: "event not signed: " + err.Error(), Err: err}
 	}
 	res, err := s.http.Do(req)
 	if err != nil {
-		return failed(err)
+		return 0, failed(err)
 	}
 	_ = res.Body.Close() // only the status matters
 	if res.StatusCode/100 == 2 {
-		return nil
+		return res.StatusCode, nil
 	}
 	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
-	return &Error{
+	return res.StatusCode, &Error{
 		Message: fmt.Sprintf("the server returned %d", res.StatusCode), Status: res.StatusCode, RetryAfter: time.Duration(max(seconds, 0)) * time.Second,
 	}
 }

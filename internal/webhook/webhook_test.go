@@ -48,7 +48,9 @@ func TestSend_Event_SignedForEachSecret(t *testing.T) {
 	}))
 	defer server.Close()
 	s := sender(t, Options{URL: server.URL, Secrets: []string{current, former}, AllowPrivate: true})
-	require.NoError(t, s.Send(t.Context(), "record-c-1", []byte(`{"a":1}`)))
+	status, err := s.Send(t.Context(), "record-c-1", []byte(`{"a":1}`))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
 	header := <-got
 	require.Equal(t, "record-c-1", header.Get("webhook-id"))
 	require.Equal(t, "application/json", header.Get("Content-Type"))
@@ -91,9 +93,10 @@ func TestSend_ServerRefuses_ErrorWithoutItsContent(t *testing.T) {
 	s := sender(t, Options{URL: server.URL + "/private-path", Secrets: []string{current}, AllowPrivate: true})
 	for _, code := range []int64{302, 307, 308, 400, 401, 404, 410, 429, 500, 503} {
 		status.Store(code)
-		err := s.Send(t.Context(), "id", []byte("{}"))
+		got, err := s.Send(t.Context(), "id", []byte("{}"))
 		var failed *Error
 		require.ErrorAs(t, err, &failed)
+		require.EqualValues(t, code, got)
 		require.EqualValues(t, code, failed.Status)
 		require.Equal(t, 2*time.Minute, failed.RetryAfter)
 		require.Equal(t, code == http.StatusGone, failed.Permanent())
@@ -102,7 +105,7 @@ func TestSend_ServerRefuses_ErrorWithoutItsContent(t *testing.T) {
 	}
 	require.Zero(t, followed.Load())
 	server.Close()
-	err := s.Send(t.Context(), "id", []byte("{}"))
+	_, err := s.Send(t.Context(), "id", []byte("{}"))
 	require.EqualError(t, err, "the server refused the connection")
 }
 
@@ -143,9 +146,10 @@ func TestSend_NoResponse_ReasonSaid(t *testing.T) {
 		"http://" + hangs:     "the server did not respond in time",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		err := sender(t, Options{URL: at, Secrets: []string{current}, AllowPrivate: true}).Send(ctx, "id", []byte("{}"))
+		status, err := sender(t, Options{URL: at, Secrets: []string{current}, AllowPrivate: true}).Send(ctx, "id", []byte("{}"))
 		cancel()
 		require.EqualError(t, err, want, "%s: %v", at, errors.Unwrap(err))
+		require.Zero(t, status)
 	}
 }
 
@@ -158,7 +162,8 @@ func TestSend_PrivateAddress_Refused(t *testing.T) {
 	_, err := New(Options{URL: server.URL, Secrets: []string{current}})
 	require.EqualError(t, err, "invalid URL: the server's address 127.0.0.1 is not public")
 	named := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
-	require.ErrorContains(t, sender(t, Options{URL: named, Secrets: []string{current}}).Send(t.Context(), "id", []byte("{}")), "is not public")
+	_, err = sender(t, Options{URL: named, Secrets: []string{current}}).Send(t.Context(), "id", []byte("{}"))
+	require.ErrorContains(t, err, "is not public")
 	require.Zero(t, received.Load())
 	for address, want := range map[string]bool{
 		"8.8.8.8": true, "2606:4700::1": true, "127.0.0.1": false, "::1": false, "10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false,
@@ -198,7 +203,8 @@ func TestSend_SecretsFileChanges_NextEventHasTheNewSignature(t *testing.T) { // 
 	s := sender(t, Options{URL: server.URL, SecretsFile: file, AllowPrivate: true})
 	for text, with := range map[string][]string{former: {former}, former + "\r\n" + current + "\r\n": {former, current}, current + ", " + former: {current, former}} {
 		write(text)
-		require.NoError(t, s.Send(t.Context(), "id", []byte(`{}`)))
+		_, err := s.Send(t.Context(), "id", []byte(`{}`))
+		require.NoError(t, err)
 		header := <-got
 		require.Len(t, strings.Fields(header.Get("webhook-signature")), len(with))
 		for _, one := range with {
@@ -208,7 +214,8 @@ func TestSend_SecretsFileChanges_NextEventHasTheNewSignature(t *testing.T) { // 
 		}
 	}
 	write("whsec_short")
-	require.ErrorContains(t, s.Send(t.Context(), "id", []byte(`{}`)), "BERTH_RECORD_SECRETS_FILE: invalid secret")
-	_, err := New(Options{URL: server.URL, SecretsFile: file, Secrets: []string{current}, AllowPrivate: true})
+	_, err := s.Send(t.Context(), "id", []byte(`{}`))
+	require.ErrorContains(t, err, "BERTH_RECORD_SECRETS_FILE: invalid secret")
+	_, err = New(Options{URL: server.URL, SecretsFile: file, Secrets: []string{current}, AllowPrivate: true})
 	require.ErrorContains(t, err, "set one of BERTH_RECORD_SECRETS and BERTH_RECORD_SECRETS_FILE, not both")
 }
