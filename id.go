@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
-	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -67,11 +66,13 @@ func EscapeID(id string) string {
 		if plainIDByte(c) {
 			b.WriteByte(c)
 		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
+			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&0xf]}) // without fmt, which is not for workflows
 		}
 	}
 	return b.String()
 }
+
+const hexDigits = "0123456789ABCDEF"
 
 func plainIDByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_.@-", c) >= 0

@@ -216,6 +216,9 @@ func (f *Forwarded) MayRepeat() bool {
 	return f.Response != nil && !f.Stream && !f.Response.Followed
 }
 
+// Unread reports whether the client of a response that does not complete gets nothing of it.
+func (f *Forwarded) Unread() bool { return f.MayRepeat() && !f.Response.Alone() }
+
 // The names of the template, the step and the variable of a task with a forwarded request. No template that operators define has this name.
 const (
 	TemplateChat     Template = "openai/chat"

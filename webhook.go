@@ -138,6 +138,8 @@ type WebhookData struct {
 	Template Template `json:"template,omitempty"`
 	Executor string   `json:"executor,omitempty"`
 	Code     Code     `json:"code,omitempty"` // of what has failed
+	// ReplacedBy is the response that replaces a failed one.
+	ReplacedBy string `json:"replacedBy,omitempty"`
 }
 
 // NewWebhookEvent returns an event with an id of its own.

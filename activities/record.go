@@ -83,7 +83,7 @@ func (r *Records) send(ctx context.Context, id string, event []byte) error {
 	if failed.Permanent() {
 		return final(berth.CodeUnavailable, failed.Message, nil)
 	}
-	return again(berth.CodeUnavailable, failed.Message, min(failed.RetryAfter, workflows.MaxSendPause), nil)
+	return again(berth.CodeUnavailable, failed.Message, sendPause(ctx, failed.RetryAfter), nil)
 }
 
 // AbandonRecord stores that a record is not sent again. Idempotent.

@@ -138,10 +138,9 @@ func (s *step) forward(ctx context.Context, call llm.Call) (berth.Asset, error) 
 		return object(chunk)
 	})
 	s.made(ctx, res, err, start)
-	if failed, ok := errors.AsType[*llm.CallError](err); ok && s.shown && !s.in.Forwarded.MayRepeat() {
+	if failed, ok := errors.AsType[*llm.CallError](err); ok && s.shown && failed.Retryable && !s.mayRepeat(ctx) {
 		last := *failed
-		s.brokeOff = last.Retryable
-		last.Retryable, err = false, &last
+		s.brokeOff, last.Retryable, err = true, false, &last
 	}
 	if err == nil {
 		err = end()
@@ -156,6 +155,15 @@ func (s *step) forward(ctx context.Context, call llm.Call) (berth.Asset, error) 
 	return s.result(mediaType, all.Bytes()), nil
 }
 
+// mayRepeat reports whether the answer may be made again although something of it was published. If the database does not say, the next attempt knows.
+func (s *step) mayRepeat(ctx context.Context) bool {
+	if !s.in.Forwarded.MayRepeat() {
+		return false
+	}
+	row, err := s.Ledger.GetTask(ctx, s.in.Ref())
+	return err != nil || row.Forwarded.MayRepeat()
+}
+
 // interrupted ends a forwarded request of which an earlier attempt has passed on a part: its worker was lost. What had arrived is charged.
 func (s *step) interrupted(ctx context.Context) error {
 	s.brokeOff = true
@@ -168,6 +176,9 @@ func (s *step) interrupted(ctx context.Context) error {
 			continue
 		}
 		if calls[i].Code != berth.CodeInterrupted { // the worker that passed on something has recorded what that was
+			if calls[i].Code == berth.CodeProviderUnavailable {
+				return berth.Errorf(calls[i].Code, "the answer broke off after a part of it was read")
+			}
 			break
 		}
 		arrived, err := s.published(ctx, channel(s.in.UserID, s.in.ServiceID, s.in.ID))
@@ -273,7 +284,8 @@ func (s *step) fault(ctx context.Context, failed error) error {
 		return err
 	}
 	call, ofCall := errors.AsType[*llm.CallError](failed)
-	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards && !s.allPaused(ctx, call)) {
+	waits := s.in.Forwarded.Response == nil || !s.in.Forwarded.Response.Alone() // a client, which has more use for the failure than for a pause
+	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards && !(waits && s.allPaused(ctx, call))) {
 		return err
 	}
 	detail, merr := json.Marshal(openai.ErrorOf(failed))

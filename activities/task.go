@@ -160,6 +160,9 @@ func (a *Tasks) FinishTask(ctx context.Context, in workflows.EndInput) (workflow
 	if f := row.Forwarded; f != nil && f.Response != nil {
 		res.ReplacedBy = f.Response.ReplacedBy
 	}
+	if in.Replacement != nil && res.ReplacedBy == "" && res.Status == berth.TaskFailed {
+		a.Logger.InfoContext(ctx, "response not replaced: its key is no longer valid, or has too little budget", "task", row.ID, "user", row.UserID)
+	}
 	return res, nil
 }
 

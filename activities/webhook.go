@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/activity"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -89,12 +90,18 @@ func (w *Webhooks) attempt(ctx context.Context, hook berth.Webhook, d berth.Webh
 	w.count(ctx, string(berth.DeliveryPending))
 	log.WarnContext(ctx, "event not sent to a webhook", "error", a.Error)
 	if !failure.Permanent() {
-		return again(berth.CodeUnavailable, a.Error, min(failure.RetryAfter, workflows.MaxSendPause), nil)
+		return again(berth.CodeUnavailable, a.Error, sendPause(ctx, failure.RetryAfter), nil)
 	}
 	if err := w.disable(ctx, hook.ID, berth.WebhookGone); err != nil {
 		return err
 	}
 	return final(berth.CodeUnavailable, a.Error, nil)
+}
+
+// sendPause returns the pause before the next attempt to send an event: as the server requests, but no shorter than without a request.
+func sendPause(ctx context.Context, requested time.Duration) time.Duration {
+	doubled := min(activity.GetInfo(ctx).Attempt-1, 10)
+	return min(max(requested, workflows.FirstSendPause<<doubled), workflows.MaxSendPause)
 }
 
 // send makes the call, and returns the status of the response, 0 without one.

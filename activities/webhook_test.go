@@ -75,6 +75,7 @@ func (h *hooks) delivery(t *testing.T, in workflows.WebhookInput) berth.WebhookD
 func TestSendEvent_EachResponse_AttemptKept(t *testing.T) {
 	t.Parallel()
 	var status atomic.Int64
+	var retryAfter atomic.Value
 	var mu sync.Mutex
 	var ids []string
 	h := newHooks(t, func(w http.ResponseWriter, r *http.Request) {
@@ -82,16 +83,24 @@ func TestSendEvent_EachResponse_AttemptKept(t *testing.T) {
 		defer mu.Unlock()
 		ids = append(ids, r.Header.Get(standardwebhooks.HeaderWebhookID))
 		w.Header().Set("Location", "/elsewhere")
-		w.Header().Set("Retry-After", "7200")
+		w.Header().Set("Retry-After", retryAfter.Load().(string))
 		w.WriteHeader(int(status.Load()))
 	})
 	in := h.add(t)
 	refused := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusFound, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
 	for i, code := range refused {
 		status.Store(int64(code))
+		retryAfter.Store("1")
+		if i%2 == 0 {
+			retryAfter.Store("7200")
+		}
 		failed := h.send(t, in)
 		require.False(t, failed.NonRetryable(), "%d", code)
-		require.Equal(t, workflows.MaxSendPause, failed.NextRetryDelay(), "as requested, at most an hour")
+		want := workflows.FirstSendPause // the request does not shorten it
+		if i%2 == 0 {
+			want = workflows.MaxSendPause
+		}
+		require.Equal(t, want, failed.NextRetryDelay())
 		d := h.delivery(t, in)
 		require.Equal(t, berth.DeliveryPending, d.State)
 		require.Equal(t, i+1, d.Attempts)

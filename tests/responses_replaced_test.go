@@ -2,6 +2,7 @@ package tests
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,16 +86,19 @@ func TestResponses_UpstreamBreaksOffAgain_ReplacedTwice(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	streamed := d.events(t.Context(), t, d.httpAddr, "POST", "", responseBody(`,"background":true,"stream":true`))
-	id := gjson.Get(<-streamed, "response.id").Str
+	id := d.response(t, 200, "POST", "", responseBody(`,"background":true`)).Get("id").Str
+	streamed := d.events(t.Context(), t, d.httpAddr, "GET", "/"+id+"?stream=true", "")
+	<-streamed
 	for round := 1; round <= 3; round++ {
 		d.resumeModel(t)
 		cut <- struct{}{}
 		seen := all(streamed)
 		failed := gjson.Get(seen[len(seen)-1], "response")
 		require.Equal(t, "failed", failed.Get("status").Str)
+		require.Equal(t, "connection", failed.Get("error.code").Str, failed.Raw)
 		next := failed.Get("replaced_by").Str
 		require.Equal(t, round < 3, next != "", failed.Raw)
+		require.Equal(t, round < 3, strings.Contains(failed.Get("error.message").Str, "read the response "+next), failed.Raw)
 		if round == 3 {
 			break
 		}
@@ -159,4 +163,38 @@ func TestResponses_Replacement_HasTheRulesOfItsRequest(t *testing.T) {
 	require.False(t, failed.Get("replaced_by").Exists())
 	close(free)
 	d.settled(t)
+}
+
+// O8, O4: an answer of which nothing was read is made three times, also where its upstream is paused meanwhile, and what is read afterwards is charged.
+func TestResponses_UpstreamBreaksOffUnread_MadeThreeTimes(t *testing.T) {
+	t.Parallel()
+	d := newDurable(t)
+	for _, c := range []struct {
+		cuts int64
+		last string
+	}{{2, "response.completed"}, {3, "response.failed"}} {
+		before := d.provider.Calls.Load()
+		d.provider.Answer(func(w http.ResponseWriter, r *http.Request) {
+			if d.provider.Calls.Load()-before <= c.cuts {
+				testprovider.Cut("One")(w, r)
+				return
+			}
+			testprovider.Write(0, "One", " two")(w, r)
+		})
+		spent := d.settled(t)
+		id := d.response(t, 200, "POST", "", responseBody(`,"background":true`)).Get("id").Str
+		var status string
+		d.eventually("the end", func() bool {
+			status = d.response(t, 200, "GET", "/"+id, "").Get("status").Str
+			return status == "completed" || status == "failed"
+		})
+		require.Equal(t, c.last, "response."+status)
+		require.EqualValues(t, 3, d.provider.Calls.Load()-before)
+		d.ended(t, id, c.last)
+		require.Greater(t, d.settled(t), spent)
+	}
+	d.provider.Answer(testprovider.Cut("One"))
+	spent := d.settled(t)
+	require.Equal(t, "connection", d.response(t, 502, "POST", "", responseBody("")).Get("error.code").Str)
+	require.Equal(t, spent, d.settled(t), "its client has got nothing")
 }

@@ -9,8 +9,9 @@ import (
 const (
 	// sendAttempt bounds one attempt to send an event by webhook.
 	sendAttempt = 30 * time.Second
-	// MaxSendPause is the longest pause between two attempts.
-	MaxSendPause = time.Hour
+	// FirstSendPause is the pause after the first attempt. It doubles with each further one, up to MaxSendPause.
+	FirstSendPause = 5 * time.Second
+	MaxSendPause   = time.Hour
 	// WebhookWithin is for how long an event of a webhook is sent again.
 	WebhookWithin = 72 * time.Hour
 )
@@ -40,7 +41,7 @@ func Webhook(ctx workflow.Context, in WebhookInput) error {
 // stored by the activity that sends; the other one stores that no further attempt is made.
 func deliver(ctx workflow.Context, within time.Duration, send, abandon string, in any) error {
 	err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: sendAttempt, ScheduleToCloseTimeout: within, RetryPolicy: backoff(5*time.Second, MaxSendPause),
+		StartToCloseTimeout: sendAttempt, ScheduleToCloseTimeout: within, RetryPolicy: backoff(FirstSendPause, MaxSendPause),
 	}), send, in).Get(ctx, nil)
 	if err == nil {
 		return nil

@@ -116,7 +116,7 @@ func (l *Ledger) take(ctx context.Context, tx *sql.Tx, p *payer, amount berth.Cr
 	}
 	var ok bool
 	if p.Acceptance, ok, err = l.charge(ctx, tx, p.Ref, amount); err == nil && !ok {
-		err = berth.Errorf(berth.CodeBudgetExceeded, "your account has less than the %s credits that the call may cost: a smaller max_completion_tokens lowers that", amount)
+		err = berth.Errorf(berth.CodeBudgetExceeded, "your account has less than the %s credits that the call may cost: a smaller limit of its output tokens lowers that", amount)
 	}
 	return err
 }
@@ -148,7 +148,7 @@ func exceeded(b budget, wanted berth.Credits) error {
 	if ends := b.Period.Ends(b.now); !ends.IsZero() {
 		period, until = "a "+string(b.Period), "it begins again at "+ends.Format(time.RFC3339)
 	}
-	return berth.Errorf(berth.CodeBudgetExceeded, "the budget of %s %s is %s credits %s, of which %s are left, and the call may cost %s, less with a smaller max_completion_tokens; %s",
+	return berth.Errorf(berth.CodeBudgetExceeded, "the budget of %s %s is %s credits %s, of which %s are left, and the call may cost %s, less with a smaller limit of its output tokens; %s",
 		b.Kind, b.ID, b.Credits, period, max(0, b.Credits-b.Used), wanted, until)
 }
 

@@ -150,9 +150,9 @@ func TestReserveCall_OneHasTooLittle_NothingChanged(t *testing.T) {
 			key, team, account berth.Credits
 			message            string
 		}{
-			"key":     {99, 1000, 1000, "the budget of key k is 0.099 credits a month, of which 0.099 are left, and the call may cost 0.1, less with a smaller max_completion_tokens; it begins again at " + berth.PeriodMonth.Ends(time.Now()).Format(time.RFC3339)},
-			"team":    {100, 99, 1000, "the budget of team t is 0.099 credits in total, of which 0.099 are left, and the call may cost 0.1, less with a smaller max_completion_tokens; an operator can raise it"},
-			"account": {100, 100, 99, "your account has less than the 0.1 credits that the call may cost: a smaller max_completion_tokens lowers that"},
+			"key":     {99, 1000, 1000, "the budget of key k is 0.099 credits a month, of which 0.099 are left, and the call may cost 0.1, less with a smaller limit of its output tokens; it begins again at " + berth.PeriodMonth.Ends(time.Now()).Format(time.RFC3339)},
+			"team":    {100, 99, 1000, "the budget of team t is 0.099 credits in total, of which 0.099 are left, and the call may cost 0.1, less with a smaller limit of its output tokens; an operator can raise it"},
+			"account": {100, 100, 99, "your account has less than the 0.1 credits that the call may cost: a smaller limit of its output tokens lowers that"},
 		} {
 			user := "u " + name
 			putBudgetOf(t, l, berth.BudgetKey, "k", c.key, berth.PeriodMonth)

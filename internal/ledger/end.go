@@ -84,7 +84,7 @@ func (l *Ledger) endTask(ctx context.Context, tx *sql.Tx, before berth.Task, e E
 		return t, nil, err
 	}
 	begun := before.Status == berth.TaskStreaming
-	kept := t.Status == berth.TaskCompleted || begun && (t.Forwarded != nil || (e.KeepStreamed || t.Metered) && t.Status == berth.TaskCancelled)
+	kept := t.Status == berth.TaskCompleted || begun && (t.Forwarded != nil && !t.Forwarded.Unread() || (e.KeepStreamed || t.Metered) && t.Status == berth.TaskCancelled)
 	refunded, err := settleEnd(ctx, tx, &t, kept)
 	if err != nil {
 		return t, nil, err

@@ -138,6 +138,7 @@ func TestResponse_Fails_ReplacementCreatedWithEnd(t *testing.T) { // O8
 				withBudget(t, l, c.credits)
 				key, err := l.CreateKey(t.Context(), berth.APIKey{ID: "key", TeamID: "t"}, "hash")
 				require.NoError(t, err)
+				all := hook(t, l, func(*berth.Webhook) {})
 				plan := responding(key.ID, true)
 				plan.Key, plan.Forwarded.Response.Replace, plan.DeadlineAt = c.key, true, time.Now().Add(time.Minute)
 				task, _, err := l.CreateTask(t.Context(), plan)
@@ -169,6 +170,10 @@ func TestResponse_Fails_ReplacementCreatedWithEnd(t *testing.T) { // O8
 				}
 				require.EqualValues(t, 1040, used(t, l))
 				require.Equal(t, berth.TaskPending, next.Status)
+				events, _, err := l.Deliveries(t.Context(), all.ID, "", "", 10)
+				require.NoError(t, err)
+				require.Len(t, events, 1)
+				require.Contains(t, string(events[0].Event), `"replacedBy":"`+replacement.ID+`"`)
 				require.Equal(t, task.ID, next.Forwarded.Response.Replaces)
 				require.InDelta(t, time.Minute, next.DeadlineAt.Sub(next.CreatedAt), float64(time.Second))
 				if c.key != "" {

@@ -194,7 +194,7 @@ func addTaskEnd(ctx context.Context, tx *sql.Tx, t berth.Task) (added, error) {
 	if f.Response == nil || !f.Response.Alone() {
 		return nil, nil
 	}
-	data.KeyID, data.Template = f.KeyID, ""
+	data.KeyID, data.Template, data.ReplacedBy = f.KeyID, "", f.Response.ReplacedBy
 	if data.AppID == f.KeyID { // the key is an application of its own
 		data.AppID = ""
 	}

@@ -41,7 +41,8 @@ func (e *Error) Error() string { return Named(e.Param, e.Message) }
 
 // Named returns a message that names the field that is wrong: clients show their users the message only.
 func Named(param, message string) string {
-	if param == "" || strings.Contains(message, param) {
+	// Messages about types have the words text and list, which may be the name of the field, too.
+	if param == "" || strings.Contains(message, param) && !strings.HasPrefix(message, "must be ") {
 		return message
 	}
 	return param + ": " + message
@@ -161,7 +162,7 @@ func ErrorOfTask(t berth.Task) *Error {
 		detail = ErrorOf(berth.Errorf(t.ErrorCode, "%s", t.ErrorMessage))
 	}
 	if f := t.Forwarded; f != nil && f.Response != nil && f.Response.ReplacedBy != "" {
-		detail.Message += fmt.Sprintf("; it is made again as %s", f.Response.ReplacedBy)
+		detail.Message = fmt.Sprintf("the answer broke off and is made again: read the response %s", f.Response.ReplacedBy)
 	}
 	return detail
 }

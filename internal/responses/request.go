@@ -288,8 +288,19 @@ func readTool(tool []byte) *openai.Error {
 	if kind != "function" && kind != "custom" {
 		return under("type", invalid("", "unsupported_value", "the tool %.64q is not supported: only functions and custom tools are, which the client runs", kind))
 	}
+	if d := get(tool, "description"); !rawjson.IsNull(d) && !rawjson.IsString(d) {
+		return under("description", openai.WrongType("a text", d))
+	}
 	if err := required(tool, "name"); err != nil || kind == "custom" {
 		return err
+	}
+	if p := get(tool, "parameters"); !rawjson.IsNull(p) && !rawjson.IsObject(p) {
+		return under("parameters", openai.WrongType("an object", p))
+	}
+	if strict := get(tool, "strict"); !rawjson.IsNull(strict) {
+		if _, err := openai.Boolean(strict); err != nil {
+			return under("strict", err)
+		}
 	}
 	switch name := value(tool, "name"); {
 	case !functionName.MatchString(name):

@@ -146,7 +146,10 @@ func TestForwarded_EachKindFromBothUpstreams_SameEvents(t *testing.T) { // O8
 				require.Equal(t, llm.CauseEmpty, byChat.cause)
 			} else {
 				require.Equal(t, byChat.events, byEvents.events)
-				require.Equal(t, []any{byChat.usage, byChat.cause}, []any{byEvents.usage, byEvents.cause})
+				if k.chunks != nil || !k.cancel { // else the provider is left before the header of its response has arrived, or after that
+					require.Equal(t, byChat.usage, byEvents.usage)
+				}
+				require.Equal(t, byChat.cause, byEvents.cause)
 			}
 			last := requireRules(t, byEvents.events)
 			requireDecodes(t, byEvents.events)
