@@ -284,8 +284,9 @@ func (s *step) fault(ctx context.Context, failed error) error {
 		return err
 	}
 	call, ofCall := errors.AsType[*llm.CallError](failed)
-	waits := s.in.Forwarded.Response == nil || !s.in.Forwarded.Response.Alone() // a client, which has more use for the failure than for a pause
-	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards && !(waits && s.allPaused(ctx, call))) {
+	// A client that waits has more use for the failure than for the end of a pause.
+	alone := s.in.Forwarded.Response != nil && s.in.Forwarded.Response.Alone()
+	if !app.NonRetryable() && (!ofCall || activity.GetInfo(ctx).Attempt < maxForwards && (alone || !s.allPaused(ctx, call))) {
 		return err
 	}
 	detail, merr := json.Marshal(openai.ErrorOf(failed))

@@ -325,6 +325,9 @@ func (s *server) view(t berth.Task, assets map[string]berth.Asset) taskView {
 		}
 		v.Variables[name] = ref
 	}
+	if t.Forwarded != nil && t.Forwarded.Response != nil {
+		v.Replaces, v.ReplacedBy = t.Forwarded.Response.Replaces, t.Forwarded.Response.ReplacedBy
+	}
 	if t.ErrorCode != "" {
 		v.Error = &client.TaskError{Code: t.ErrorCode, Message: t.ErrorMessage}
 	}

@@ -76,6 +76,9 @@ type Task struct {
 	// FinishReason is why the model stopped.
 	FinishReason    string `json:"finishReason,omitempty" doc:"Why the model stopped: stop, unknown if its provider did not say, or length when a token limit truncated the answer of any step"`
 	PromptTruncated bool   `json:"promptTruncated,omitempty" doc:"The provider of a step read only a part of its prompt, by its own count of tokens"`
+	// Replaces and ReplacedBy are ids of tasks.
+	Replaces   string `json:"replaces,omitempty" doc:"The response that this one replaces, which broke off"`
+	ReplacedBy string `json:"replacedBy,omitempty" doc:"The response that replaces this one"`
 	// PollAfterMs shortens as the end nears: with each step, and with the estimate of the wait. Absent once the task is final.
 	PollAfterMs int       `json:"pollAfterMs,omitempty" doc:"Recommended time until the next poll, in milliseconds"`
 	Links       TaskLinks `json:"links"`

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 func TestConsole_CallsOfKey_SeenAndRead(t *testing.T) {
 	t.Parallel()
 	d := newDurable(t)
+	d.replaces(t, 1000*berth.Credit)
 	create := func(more string) (id string) {
 		return gjson.Get(all(d.events(t.Context(), t, d.httpAddr, "POST", "", responseBody(`,"background":true,"stream":true`+more)))[0], "response.id").Str
 	}
@@ -27,8 +29,18 @@ func TestConsole_CallsOfKey_SeenAndRead(t *testing.T) {
 	require.NoError(t, err)
 	d.provider.Answer(testprovider.Finish("The first half", "length"))
 	incomplete := create("")
-	d.provider.Answer(testprovider.Cut("The beginning"))
+	before := d.provider.Calls.Load()
+	d.provider.Answer(func(w http.ResponseWriter, r *http.Request) {
+		if d.provider.Calls.Load() == before+1 {
+			testprovider.Cut("The beginning")(w, r)
+		}
+		testprovider.Write(0, "Another", " answer.")(w, r)
+	})
 	failed := create("")
+	replacement := d.response(t, 200, "GET", "/"+failed, "").Get("replaced_by").Str
+	require.NotEmpty(t, replacement)
+	d.resumeModel(t)
+	d.ended(t, replacement, "response.completed")
 	d.resumeModel(t)
 	free := make(chan struct{})
 	defer close(free)
@@ -56,7 +68,7 @@ func TestConsole_CallsOfKey_SeenAndRead(t *testing.T) {
 	looks("key-calls")
 	b.do(chromedp.Click(`.view .actions a[href="#/console/tasks?userId=` + d.keyID + `"]`))
 	row := `[...document.querySelectorAll('.rows tbody tr')].find((e) => e.textContent.includes(%s))?.textContent ?? ''`
-	b.await("all calls", `document.querySelectorAll('.rows tbody tr').length === 5`)
+	b.await("all calls", `document.querySelectorAll('.rows tbody tr').length === 6`)
 	for id, status := range map[string]string{completed: "Done", incomplete: "Done, incomplete", failed: "Failed", running: "Writing"} {
 		b.await(status, `(() => { const text = `+row+`; return text.includes('Response') && text.includes(%s) })()`, id, status)
 	}
@@ -71,8 +83,15 @@ func TestConsole_CallsOfKey_SeenAndRead(t *testing.T) {
 	}
 	require.True(t, strings.HasPrefix(running, "resp_"))
 	b.await("the button to be seen", `document.elementFromPoint(...(() => { const button = document.querySelector('.task .id button'); button.scrollIntoView({ block: 'center' }); const r = button.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })())?.matches('.id button')`)
+	b.do(chromedp.Evaluate[chromedp.Void](`{ navigator.clipboard.writeText = async (text) => { window.copied = text } }`))
+	shown := ask[string](b, `document.querySelector('.task .id code').textContent`)
 	b.press(".task .id", "Copy")
-	b.await("that it is copied", `document.querySelector('.task .id button').textContent === 'Copied'`)
+	b.await("that it is copied", `document.querySelector('.task .id button').textContent === 'Copied' && window.copied === %s`, shown)
 	looks("response")
+	for of, other := range map[string]string{failed: replacement, replacement: failed} {
+		b.visit(d.stack, "/tasks/"+d.keyID+"/"+of)
+		b.await("the other", `document.querySelector('.task .facts a[href$=' + JSON.stringify(%s) + ']') !== null`, other)
+	}
+	looks("response-replaced")
 	b.quiet()
 }

@@ -9,9 +9,10 @@ import (
 const (
 	// sendAttempt bounds one attempt to send an event by webhook.
 	sendAttempt = 30 * time.Second
-	// FirstSendPause is the pause after the first attempt. It doubles with each further one, up to MaxSendPause.
+	// FirstSendPause is the pause after the first attempt, which doubles with each further one.
 	FirstSendPause = 5 * time.Second
-	MaxSendPause   = time.Hour
+	// MaxSendPause is the longest pause between two attempts.
+	MaxSendPause = time.Hour
 	// WebhookWithin is for how long an event of a webhook is sent again.
 	WebhookWithin = 72 * time.Hour
 )
