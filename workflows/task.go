@@ -419,7 +419,7 @@ func (t *task) record(ctx workflow.Context, end EndInput) (TaskResult, error) {
 	if err != nil {
 		return TaskResult{}, err
 	}
-	if res.ReplacedBy != "" { // before the end, which names it
+	if res.ReplacedBy != "" && end.Replacement != nil { // before the end is published, which names it
 		if err := t.replace(ctx, *end.Replacement); err != nil {
 			return TaskResult{}, err
 		}
