@@ -218,7 +218,7 @@ var unitFaults = map[string]func(p *partition, u *media) (back func()){
 // round causes a fault of the link and one of a unit until the unit is declared dead, and ends both faults in random order.
 func (p *partition) round(link, fault string) {
 	p.tb.Helper()
-	before := p.owners()
+	before := p.owned()
 	id := before[p.names[p.rng.IntN(len(p.names))]]
 	unitLast := p.rng.IntN(2) == 0 || link == "stopped"
 	p.tb.Logf("link: %s; %s: %s; the unit returns last: %t", link, id, fault, unitLast)
@@ -261,7 +261,7 @@ func (p *partition) round(link, fault string) {
 // restart restarts a media server immediately while the link is disturbed.
 func (p *partition) restart(link string) {
 	p.tb.Helper()
-	u := p.units[p.owners()[p.names[p.rng.IntN(len(p.names))]]]
+	u := p.units[p.owned()[p.names[p.rng.IntN(len(p.names))]]]
 	p.tb.Logf("link: %s; %s restarts", link, u.id)
 	operator := p.user("op", "operator")
 	previous, err := operator.Node(context.Background(), u.id)
@@ -274,6 +274,16 @@ func (p *partition) restart(link string) {
 	})
 	p.heal(link)
 	p.settled()
+}
+
+// owned returns the units of all conferences, once each is open: on a busy machine, a unit may be declared dead once more.
+func (p *partition) owned() (owners map[string]string) {
+	p.tb.Helper()
+	p.eventually("all conferences to be open", func() bool {
+		owners = p.owners()
+		return len(owners) == partitionConferences
+	})
+	return owners
 }
 
 // owners returns the units of the open conferences, by number.

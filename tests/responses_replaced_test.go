@@ -62,6 +62,8 @@ func TestResponses_WorkerKilledInMidAnswer_ReplacedWhereKeyAllows(t *testing.T) 
 		require.Equal(t, old.Get("background").Bool(), replacement.Get("background").Bool())
 		require.Equal(t, old.Raw, d.response(t, 200, "GET", "/"+old.Get("id").Str, "").Raw)
 		require.EqualValues(t, 2, d.provider.Calls.Load()-before)
+		continued := d.response(t, 400, "POST", "", responseBody(`,"previous_response_id":"`+old.Get("id").Str+`"`))
+		require.Contains(t, continued.Get("error.message").Str, "continue "+id)
 
 		if old.Get("background").Bool() {
 			d.saveHistory("task-replaced", workflows.TaskWorkflowID(berth.TaskRef{UserID: d.keyID, TaskID: old.Get("id").Str}))

@@ -87,6 +87,8 @@ func completed(ctx context.Context, s Store, userID, id, param string) (t berth.
 			"the response %q does not exist, or is not kept any more: a conversation continues as long as all of its responses are stored", id)
 	case err != nil:
 		return t, nil, err
+	case t.Forwarded.Response.ReplacedBy != "":
+		return t, nil, invalid(param, "previous_response_not_completed", "the response %q broke off: continue %s, which replaces it", id, t.Forwarded.Response.ReplacedBy)
 	case t.Status != berth.TaskCompleted:
 		return t, nil, invalid(param, "previous_response_not_completed", "the response %q has no answer: only responses that are completed or incomplete can be continued", id)
 	}
