@@ -276,7 +276,7 @@ func (p *partition) restart(link string) {
 	p.settled()
 }
 
-// owned returns the units of all conferences, once each is open: on a busy machine, a unit may be declared dead once more.
+// owned returns the units of all conferences, once each is open: on a busy machine, a unit may be declared dead again.
 func (p *partition) owned() (owners map[string]string) {
 	p.tb.Helper()
 	p.eventually("all conferences to be open", func() bool {
