@@ -76,10 +76,11 @@ func TestConsole_CallsOfKey_SeenAndRead(t *testing.T) {
 	looks("calls")
 	b.do(chromedp.Click(`.rows a[href$="` + completed + `"]`))
 
-	for id, text := range map[string]string{completed: "The whole answer.", incomplete: "The first half", failed: "The beginning", running: "The beginning"} {
-		b.visit(d.stack, "/tasks/"+d.keyID+"/"+id)
-		b.await(text, `document.querySelector('.task .answer')?.textContent.trim() === %s`, text)
-		b.await("its id", `document.querySelector('.task h1').textContent === 'Response' && document.querySelector('.task .id').textContent.includes(%s)`, id)
+	// The last one has the longest words.
+	for _, c := range [][2]string{{completed, "The whole answer."}, {incomplete, "The first half"}, {running, "The beginning"}, {failed, "The beginning"}} {
+		b.visit(d.stack, "/tasks/"+d.keyID+"/"+c[0])
+		b.await(c[1], `document.querySelector('.task .answer')?.textContent.trim() === %s`, c[1])
+		b.await("its id", `document.querySelector('.task h1').textContent === 'Response' && document.querySelector('.task .id').textContent.includes(%s)`, c[0])
 	}
 	require.True(t, strings.HasPrefix(running, "resp_"))
 	b.await("the button to be seen", `document.elementFromPoint(...(() => { const button = document.querySelector('.task .id button'); button.scrollIntoView({ block: 'center' }); const r = button.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })())?.matches('.id button')`)
