@@ -22,8 +22,7 @@ if [ "$purpose" = test ]; then
 	has pkill || need procps # ends a program of a test
 	has curl || need curl # commands of the documentation
 	has openssl || need openssl
-	# The shell draws no windows of its own: the tests take a quarter less of the processor's time than with chromium.
-	has chromium-headless-shell || has chromium || has chromium-browser || has google-chrome || need chromium-headless-shell
+	has chromium || has chromium-browser || has google-chrome || need chromium
 	fc-list :lang=zh 2>/dev/null | grep -q . || need fonts-wqy-microhei # Chinese characters in screenshots
 	has promtool || need prometheus                              # checks and evaluates the alerts and the dashboard
 	has nginx || [ -x /usr/sbin/nginx ] || need nginx # proxies in front of the API

@@ -320,13 +320,13 @@ func contentOf(frame []byte) string {
 func startBrowser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
 	path := ""
-	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
 			path = found
 			break
 		}
 	}
-	require.NotEmpty(t, path, "no browser: install Chromium (Debian: apt-get install chromium-headless-shell)")
+	require.NotEmpty(t, path, "no browser: install Chromium (Debian: apt-get install chromium)")
 	flags := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 900),
 		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
