@@ -46,11 +46,11 @@ test: $(GOTESTSUM) ## Run all tests on real servers, those of packages with the 
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	@GOTESTSUM=$(GOTESTSUM) RESULTS=$(RESULTS) scripts/test.sh $(MAKE) --no-print-directory
 
-# A failed test is run a second time, alone, unless the race detector reported it or more than three failed: these tests use real servers,
+# A failed test is run a second time, alone, unless the race detector reported it or more than eight failed: these tests use real servers,
 # and a busy machine may stop any of them for seconds. scripts/test.sh lists such tests at the end: each is a defect of berth or of the test.
 RESULTS := $(CURDIR)/bin/test
 gotest = $(GOTESTSUM) --format pkgname-and-test-fails --format-icons text --hide-summary skipped,output \
-	--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
+	--rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
 	--rerun-fails-report=$(RESULTS)/$(1).rerun --jsonfile-timing-events=$(RESULTS)/$(1).json --packages="$(2)" -- $(3)
 
 .PHONY: test-stack test-lua test-units test-dev test-deploy test-page

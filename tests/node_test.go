@@ -64,8 +64,8 @@ func newFleetStack(t *testing.T, opts ...option) *fleetStack {
 
 func onNode(ctx workflow.Context, queue string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: queue, ScheduleToStartTimeout: 5 * time.Second, StartToCloseTimeout: time.Minute,
-		HeartbeatTimeout: 5 * time.Second, WaitForCancellation: true,
+		TaskQueue: queue, ScheduleToStartTimeout: maxWait, StartToCloseTimeout: maxWait,
+		HeartbeatTimeout: 10 * time.Second, WaitForCancellation: true,
 		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
 	})
 }

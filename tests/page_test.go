@@ -334,10 +334,13 @@ func startBrowser(t *testing.T, more ...chromedp.ExecAllocatorOption) context.Co
 	for _, name := range []string{
 		"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-breakpad",
 		"disable-dev-shm-usage", "disable-background-timer-throttling", "disable-renderer-backgrounding",
+		"force-prefers-reduced-motion", // without a GPU every frame of an animation costs processor time
 	} {
 		flags = append(flags, chromedp.Flag(name, true))
 	}
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(append(flags, chromedp.Flag("lang", "en-US")), more...)...)
+	flags = append(flags, chromedp.Flag("lang", "en-US"),
+		chromedp.Flag("disable-features", "WebUIOmniboxPopup,WebUIOmniboxAimPopup")) // pages of the browser's own, two in each window
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(flags, more...)...)
 	t.Cleanup(stop)
 	// Ignore errors of the library about messages of a newer Chromium. They do not concern the page.
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))

@@ -121,19 +121,20 @@ const registrationPause = time.Second
 // SetCurrentVersion makes new runs of a deployment begin on a version; it is idempotent. Until ctx ends it waits for workers of the
 // version that poll every task queue which is in use; the error states which are missing.
 func (s *Starter) SetCurrentVersion(ctx context.Context, deployment, build string) error {
-	incomplete := errors.New("no reply of Temporal in time")
+	var incomplete error
 	for {
 		_, err := s.Client.WorkerDeploymentClient().GetHandle(deployment).SetCurrentVersion(ctx,
 			client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
 		if err == nil {
 			return nil
 		}
+		failed := unanswered(outcome(err))
 		if notFound, ok := errors.AsType[*serviceerror.NotFound](err); ok {
 			incomplete = notFound
 		} else if refused, ok := errors.AsType[*serviceerror.FailedPrecondition](err); ok {
 			incomplete = refused
-		} else if ctx.Err() == nil {
-			return fmt.Errorf("make version %s current: %w", build, unanswered(outcome(err)))
+		} else if incomplete == nil || berth.CodeOf(failed) != berth.CodeUnavailable {
+			return fmt.Errorf("make version %s current: %w", build, failed)
 		}
 		if !pause.For(ctx, registrationPause) {
 			return berth.Errorf(berth.CodeConflict, "version %s of %s has no workers for all task queues in use; start them with BERTH_DEPLOYMENT=%s and BERTH_BUILD_ID=%s",
