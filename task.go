@@ -182,12 +182,20 @@ func (r ResponseCall) Alone() bool { return r.Background || r.Replaces != "" }
 // maxReplacements is how many responses replace each other: the answer is made as often as one that no client has read.
 const maxReplacements = 2
 
-// Replacement returns the plan of the response that replaces this one, which broke off, from its beginning; nil if none may.
-func (p TaskPlan) Replacement(now time.Time) *TaskPlan {
-	if p.Forwarded == nil || p.Forwarded.Response == nil {
+// Response returns what distinguishes the response from a chat; nil if the task is none of a response.
+func (p TaskPlan) Response() *ResponseCall {
+	if p.Forwarded == nil {
 		return nil
 	}
-	f, r := *p.Forwarded, *p.Forwarded.Response
+	return p.Forwarded.Response
+}
+
+// Replacement returns the plan of the response that replaces this one, which broke off, from its beginning; nil if none may.
+func (p TaskPlan) Replacement(now time.Time) *TaskPlan {
+	if p.Response() == nil {
+		return nil
+	}
+	f, r := *p.Forwarded, *p.Response()
 	if !r.Replace || !r.Store || r.Replacement == maxReplacements {
 		return nil
 	}

@@ -213,7 +213,7 @@ func (a *Tasks) PublishEnd(ctx context.Context, ref berth.TaskRef) error {
 	if err != nil && !errors.Is(err, stream.ErrAbsent) {
 		return unavailable("terminal event not written to the stream", err)
 	}
-	if row.Forwarded != nil && row.Forwarded.Response != nil && row.ResultAssetID == "" && row.ContentErasedAt.IsZero() {
+	if row.Response() != nil && row.ResultAssetID == "" && row.ContentErasedAt.IsZero() {
 		if err := a.keepEvents(ctx, row); err != nil { // after the event, because nothing follows it in the stream
 			return translate(ctx, err)
 		}

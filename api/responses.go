@@ -253,7 +253,7 @@ func (s *server) cancelResponse(c echo.Context, caller modelCaller) error {
 	if err != nil {
 		return err
 	}
-	if !t.Forwarded.Response.Alone() {
+	if !t.Response().Alone() {
 		return openai.Invalid("response_id", "invalid_value", "only a response that was created with background can be cancelled")
 	}
 	if !t.Status.Final() {

@@ -253,7 +253,7 @@ func alreadyEnded(t berth.Task) error {
 // resultAsset returns the result of a completed task, and the events of a response that has ended, however it did. The zero value for other tasks and for
 // a result that was erased.
 func (s *server) resultAsset(ctx context.Context, t berth.Task) (a berth.Asset, erased bool, err error) {
-	if t.Status != berth.TaskCompleted && (t.Forwarded == nil || t.Forwarded.Response == nil) || t.ResultAssetID == "" || !t.ContentErasedAt.IsZero() {
+	if t.Status != berth.TaskCompleted && t.Response() == nil || t.ResultAssetID == "" || !t.ContentErasedAt.IsZero() {
 		return berth.Asset{}, false, nil
 	}
 	a, err = s.Ledger.GetAsset(ctx, t.UserID, t.ResultAssetID)
@@ -325,8 +325,8 @@ func (s *server) view(t berth.Task, assets map[string]berth.Asset) taskView {
 		}
 		v.Variables[name] = ref
 	}
-	if t.Forwarded != nil && t.Forwarded.Response != nil {
-		v.Replaces, v.ReplacedBy = t.Forwarded.Response.Replaces, t.Forwarded.Response.ReplacedBy
+	if r := t.Response(); r != nil {
+		v.Replaces, v.ReplacedBy = r.Replaces, r.ReplacedBy
 	}
 	if t.ErrorCode != "" {
 		v.Error = &client.TaskError{Code: t.ErrorCode, Message: t.ErrorMessage}

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,13 +28,7 @@ func TestConsole_CallsOfKey_SeenAndRead(t *testing.T) {
 	require.NoError(t, err)
 	d.provider.Answer(testprovider.Finish("The first half", "length"))
 	incomplete := create("")
-	before := d.provider.Calls.Load()
-	d.provider.Answer(func(w http.ResponseWriter, r *http.Request) {
-		if d.provider.Calls.Load() == before+1 {
-			testprovider.Cut("The beginning")(w, r)
-		}
-		testprovider.Write(0, "Another", " answer.")(w, r)
-	})
+	d.provider.CutFirst(1, "The beginning", testprovider.Write(0, "Another", " answer."))
 	failed := create("")
 	replacement := d.response(t, 200, "GET", "/"+failed, "").Get("replaced_by").Str
 	require.NotEmpty(t, replacement)

@@ -25,7 +25,6 @@ import (
 	"berth/client"
 	"berth/internal/testclients"
 	"berth/internal/testprovider"
-	"berth/lua"
 )
 
 // durable is a stack with a model m of one upstream of a provider, and a key whose calls are durable, of a team with a budget.
@@ -380,14 +379,6 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 		t.Helper()
 		require.Equal(t, want, calls(name, of), "%s: calls of the provider", name)
 	}
-	// replaceInfra replaces Temporal and Redis, and reports whether leases outlast that. On a busy machine it takes too long: then berth ends the call.
-	replaceInfra := func() (outlasted bool) {
-		t.Helper()
-		began := time.Now()
-		d.infra.kill()
-		d.startInfra()
-		return time.Since(began) < lua.ModelLease*3/5
-	}
 	for _, stream := range []bool{false, true} {
 		name := fmt.Sprintf("stream %v: ", stream)
 		made(name+"worker before the first chunk", 2, func() {
@@ -417,7 +408,7 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 			first, free := answers(stream)
 			r := ask(stream)
 			begins()
-			outlasted = replaceInfra()
+			outlasted = d.replaceInfra(func() {})
 			close(first)
 			close(free)
 			whole(name+"Temporal and Redis", <-r)
@@ -456,7 +447,7 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 		close(first)
 		lines := d.keyHolder.read(t.Context(), t, d.httpAddr)
 		begun(t, lines)
-		outlasted := replaceInfra()
+		outlasted := d.replaceInfra(func() {})
 		close(free)
 		text := rest(lines)
 		if !outlasted && strings.Contains(text, `"code":"interrupted"`) {

@@ -171,14 +171,16 @@ routes: {default: {paid: m, free: m}}
 	})
 	lines := c.read(t.Context(), t, s.httpAddr)
 	require.Contains(t, <-lines, "The beginning")
-	s.infra.kill()
-	s.eventually("calls to be refused", func() bool {
-		status, text, err := c.whole(t.Context(), s.httpAddr, false)
-		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(text, `"type":"server_error"`)
+	outlasted := s.replaceInfra(func() {
+		s.eventually("calls to be refused", func() bool {
+			status, text, err := c.whole(t.Context(), s.httpAddr, false)
+			return err == nil && status == http.StatusServiceUnavailable && strings.Contains(text, `"type":"server_error"`)
+		})
 	})
-	s.startInfra()
 	close(free)
-	require.Contains(t, rest(lines), "and the end.")
+	if text := rest(lines); outlasted || !strings.Contains(text, `"code":"interrupted"`) {
+		require.Contains(t, text, "and the end.")
+	}
 	provider.Answer(testprovider.Write(0, testprovider.Text))
 	s.eventually("calls to be served again", func() bool { return ok(s.httpAddr) })
 

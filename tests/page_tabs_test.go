@@ -36,8 +36,7 @@ func (b *tab) front() {
 
 // FP2: a browser opens six connections to a server without HTTP/2. A user who opens twelve tabs or windows sees all of them work: hidden
 // tabs have no event stream and continue with theirs when they are shown, and of visible ones some have to ask for the status.
-func TestPage_TwelveTabs_AllAreServedAndMissNothing(t *testing.T) {
-	t.Parallel()
+func TestPage_TwelveTabs_AllAreServedAndMissNothing(t *testing.T) { // alone: so many windows need the whole machine
 	const tabs = 12
 	holds := []*hold{newHold("## Item by item\n"), newHold("## Score\n")}
 	s := newStack(t, func(s *stack) { s.model.Config.Handler = holding(s.model.Config.Handler, holds) })

@@ -176,13 +176,7 @@ func TestResponses_UpstreamBreaksOffUnread_MadeThreeTimes(t *testing.T) {
 		last string
 	}{{2, "response.completed"}, {3, "response.failed"}} {
 		before := d.provider.Calls.Load()
-		d.provider.Answer(func(w http.ResponseWriter, r *http.Request) {
-			if d.provider.Calls.Load()-before <= c.cuts {
-				testprovider.Cut("One")(w, r)
-				return
-			}
-			testprovider.Write(0, "One", " two")(w, r)
-		})
+		d.provider.CutFirst(c.cuts, "One", testprovider.Write(0, "One", " two"))
 		spent := d.settled(t)
 		id := d.response(t, 200, "POST", "", responseBody(`,"background":true`)).Get("id").Str
 		var status string

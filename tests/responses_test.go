@@ -372,14 +372,7 @@ func TestResponses_UpstreamBreaksOff_MadeAgainUnlessRead(t *testing.T) {
 		status string
 	}{{"", 2, "completed"}, {`,"background":true`, 2, "completed"}, {`,"stream":true,"background":true`, 1, "failed"}} {
 		before := d.provider.Calls.Load()
-		cut := testprovider.Cut("One")
-		d.provider.Answer(func(w http.ResponseWriter, r *http.Request) {
-			if d.provider.Calls.Load() == before+1 {
-				cut(w, r)
-				return
-			}
-			testprovider.Write(0, "One", " two")(w, r)
-		})
+		d.provider.CutFirst(1, "One", testprovider.Write(0, "One", " two"))
 		d.resumeModel(t)
 		var id string
 		if strings.Contains(c.more, "stream") {

@@ -186,6 +186,17 @@ func (s *stack) startInfra() {
 	})
 }
 
+// replaceInfra kills Temporal and Redis and starts them again after meanwhile. It reports whether leases outlast that: on a busy machine it may take too
+// long for them, and berth ends the calls that have one.
+func (s *stack) replaceInfra(meanwhile func()) (outlasted bool) {
+	s.tb.Helper()
+	began := time.Now()
+	s.infra.kill()
+	meanwhile()
+	s.startInfra()
+	return time.Since(began) < lua.ModelLease*3/5
+}
+
 func (s *stack) startAPI() {
 	s.tb.Helper()
 	s.api = s.start("berth", []string{"api"}, s.settings)

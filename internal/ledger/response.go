@@ -20,12 +20,12 @@ func (l *Ledger) FollowResponse(ctx context.Context, task berth.TaskRef) (t bert
 			return err
 		}
 		switch {
-		case t.Forwarded == nil || t.Forwarded.Response == nil:
+		case t.Response() == nil:
 			return berth.Errorf(berth.CodeNotFound, "not found").With(ErrNoTask)
 		case t.Status.Final() || !t.Forwarded.MayRepeat():
 			return nil
 		}
-		t.Forwarded.Response.Followed = true
+		t.Response().Followed = true
 		_, err = tx.ExecContext(ctx, setForwarded, t.UserID, t.ID, storedJSON{t.Forwarded})
 		return err
 	})
@@ -57,7 +57,7 @@ func (l *Ledger) replace(ctx context.Context, tx *sql.Tx, t *berth.Task, plan be
 	} else if err != nil {
 		return err
 	}
-	t.Forwarded.Response.ReplacedBy = plan.ID
+	t.Response().ReplacedBy = plan.ID
 	_, err := tx.ExecContext(ctx, setForwarded, t.UserID, t.ID, storedJSON{t.Forwarded})
 	return err
 }

@@ -87,8 +87,8 @@ func completed(ctx context.Context, s Store, userID, id, param string) (t berth.
 			"the response %q does not exist, or is not kept any more: a conversation continues as long as all of its responses are stored", id)
 	case err != nil:
 		return t, nil, err
-	case t.Forwarded.Response.ReplacedBy != "":
-		return t, nil, invalid(param, "previous_response_not_completed", "the response %q broke off: continue %s, which replaces it", id, t.Forwarded.Response.ReplacedBy)
+	case t.Response().ReplacedBy != "":
+		return t, nil, invalid(param, "previous_response_not_completed", "the response %q broke off: continue %s, which replaces it", id, t.Response().ReplacedBy)
 	case t.Status != berth.TaskCompleted:
 		return t, nil, invalid(param, "previous_response_not_completed", "the response %q has no answer: only responses that are completed or incomplete can be continued", id)
 	}
@@ -98,7 +98,7 @@ func completed(ctx context.Context, s Store, userID, id, param string) (t berth.
 
 // Readable reports whether a task is a response that its client can read.
 func Readable(t berth.Task) bool {
-	return t.Forwarded != nil && t.Forwarded.Response != nil && t.Forwarded.Response.Store && t.ContentErasedAt.IsZero()
+	return t.Response() != nil && t.Response().Store && t.ContentErasedAt.IsZero()
 }
 
 // Chunks returns the texts of events as chunks of a chat, each on a line, by which their tokens are estimated.

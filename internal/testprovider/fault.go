@@ -95,6 +95,17 @@ func Cut(part string) http.HandlerFunc {
 	}
 }
 
+// CutFirst cuts the next calls after a part of an answer, and answers those that follow.
+func (s *Server) CutFirst(calls int64, part string, then http.HandlerFunc) {
+	cut, last := Cut(part), s.Calls.Load()+calls
+	s.Answer(func(w http.ResponseWriter, r *http.Request) {
+		if s.Calls.Load() <= last {
+			cut(w, r)
+		}
+		then(w, r)
+	})
+}
+
 // Hang sends nothing after a part of an answer, which may be empty, until the caller leaves.
 func Hang(part string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
