@@ -41,7 +41,7 @@ func translate(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errEnded), errors.Is(err, errEnded), errors.Is(err, stream.ErrEnded):
 		return final(berth.CodeCancelled, "already ended", err)
-	case errors.Is(cause, errStopping):
+	case errors.Is(cause, errStopping), errors.Is(err, errStopping):
 		return again(berth.CodeUnavailable, "the worker stopped, and no other one has begun the call yet", time.Millisecond, err)
 	case errors.Is(cause, lease.ErrHeldTooLong), errors.Is(err, lease.ErrHeldTooLong):
 		return final(berth.CodeDeadlineExceeded, "the model did not answer in time", err)
@@ -100,7 +100,7 @@ func stepFault(ctx context.Context, err error, bought, most int) error {
 	}
 	_, ofCall := errors.AsType[*llm.CallError](failed)
 	switch {
-	case app.NonRetryable(), errors.Is(context.Cause(ctx), errStopping):
+	case app.NonRetryable(), errors.Is(context.Cause(ctx), errStopping), errors.Is(failed, errStopping):
 		return err
 	case ofCall && bought >= most:
 		return final(berth.Code(app.Type()), app.Message()+"; berth tried "+times(bought), app.Unwrap())

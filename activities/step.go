@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"go.temporal.io/sdk/activity"
 
 	"berth"
 	"berth/internal/failover"
@@ -22,14 +21,13 @@ import (
 	"berth/workflows"
 )
 
-// heartbeatEvery is the interval of a running step's heartbeats. The SDK throttles them to what the heartbeat timeout
-// needs.
-const heartbeatEvery = 2 * time.Second
-
 // RunStep makes one model call: it waits for a slot of the model, streams the answer to readers and stores it.
 // It is idempotent by (task, step): a step that is already recorded returns what it stored, and writes of an older
 // attempt are rejected by both stream and ledger.
 func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.StepOutput, error) {
+	if err := a.awaitEarlier(ctx, in); err != nil {
+		return workflows.StepOutput{}, stepFault(ctx, err, 0, a.Options.MaxAnswers)
+	}
 	attempt, err := a.Ledger.BeginAttempt(ctx, in.Ref(), in.Index, in.Step.Status)
 	switch {
 	case err != nil:
@@ -43,12 +41,12 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	case attempt.Final:
 		return workflows.StepOutput{}, translate(ctx, errEnded)
 	}
-	ctx, stop := a.attend(ctx, in.Ref(), attempt.Fence)
+	ctx, at, stop := a.attend(ctx, in.Ref(), attempt.Fence)
 	defer stop()
 	if in.Team != "" || in.App != "" {
 		trace.SpanFromContext(ctx).SetAttributes(metrics.Team.String(in.Team), metrics.App.String(in.App))
 	}
-	s := &step{Tasks: a, in: in, attempt: attempt, bought: attempt.Bought}
+	s := &step{Tasks: a, in: in, attempt: attempt, attempting: at, bought: attempt.Bought}
 	if err := s.readTemplate(ctx); err != nil {
 		return workflows.StepOutput{}, s.fault(ctx, err)
 	}
@@ -65,58 +63,12 @@ func (a *Tasks) RunStep(ctx context.Context, in workflows.StepInput) (workflows.
 	return out, s.fault(ctx, err)
 }
 
-// attend sends heartbeats for the step, and cancels its context when the task ends elsewhere or when this worker stops
-// and the drain time has passed.
-func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (attended context.Context, stop func()) {
-	stopping := activity.GetWorkerStopChannel(ctx)
-	beat := ctx
-	ctx, leave := a.Running.Watch(ctx, task, uint64(fence)) //nolint:gosec // a fence is never negative
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		tick := time.NewTicker(heartbeatEvery)
-		defer tick.Stop()
-		var drained <-chan time.Time
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				activity.RecordHeartbeat(beat)
-			case <-stopping:
-				stopping, drained = nil, time.After(a.Options.Drain)
-			case <-drained:
-				cancel(errStopping)
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil); leave() }
-}
-
-// heartbeats sends heartbeats until the function that it returns is called, so that another worker repeats an activity soon after its
-// worker was killed.
-func heartbeats(ctx context.Context) (stop func()) {
-	ctx, stop = context.WithCancel(ctx)
-	go func() {
-		tick := time.NewTicker(heartbeatEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				activity.RecordHeartbeat(ctx)
-			}
-		}
-	}()
-	return stop
-}
-
 // step is one attempt at one model call.
 type step struct {
 	*Tasks
 	in      workflows.StepInput
 	attempt ledger.Attempt
+	*attempting
 	// template is the version of the task, and spec its description of the step.
 	template *template.Template
 	spec     template.Step

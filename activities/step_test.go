@@ -148,11 +148,19 @@ func (h *stepTest) accept(template berth.Template) {
 
 // attempt runs the step once, in a worker that stops when stop is closed.
 func (h *stepTest) attempt(stop chan struct{}) (workflows.StepOutput, error) {
+	return h.attemptAfter(stop, nil)
+}
+
+// attemptAfter is attempt after another one with this heartbeat, if it has sent one.
+func (h *stepTest) attemptAfter(stop chan struct{}, heartbeat any) (workflows.StepOutput, error) {
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.SetTestTimeout(time.Minute)
 	if stop != nil {
 		env.SetWorkerStopChannel(stop)
+	}
+	if heartbeat != nil {
+		env.SetHeartbeatDetails(heartbeat)
 	}
 	env.RegisterActivityWithOptions(h.RunStep, activity.RegisterOptions{Name: workflows.RunStepActivity})
 	res, err := env.ExecuteActivity(workflows.RunStepActivity, workflows.StepInput{

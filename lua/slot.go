@@ -19,7 +19,7 @@ const (
 	SlotHeld     = "HELD"     // held already, or granted before and claimed now: renewed for the lease time
 	SlotGranted  = "GRANTED"  // held from now on, for the lease time
 	SlotWaiting  = "WAITING"  // in the room
-	SlotLost     = "LOST"     // renew_slots: the lease had expired
+	SlotLost     = "LOST"     // renew_slots, holds_slot: the lease had expired
 	SlotReleased = "RELEASED" // release_slot
 	SlotsRenewed = "RENEWED"  // renew_slots
 	GuardOK      = "OK"       // mark_new: slots are granted immediately
@@ -209,6 +209,13 @@ func (s *Scripts) ReleaseSlot(
 	held, next = int(r.number()), r.duration()
 	s.promoted(r)
 	return held, next, r.done()
+}
+
+// HoldsModelSlot reports whether a lease holds a slot of a model.
+func (s *Scripts) HoldsModelSlot(ctx context.Context, model, lease string) (bool, error) {
+	r := s.call(ctx, "holds_slot", []string{s.keys.ModelHolders(model)}, lease)
+	code := r.code(SlotHeld, SlotLost)
+	return code == SlotHeld, r.done()
 }
 
 // ModelLeases are the leases of one process on one model.

@@ -238,6 +238,30 @@ func acquire(t *testing.T, s *lua.Scripts, lease string, slots int, order int64)
 	return r
 }
 
+// O9: by which an attempt sees whether another one still makes its call, on whichever worker.
+func TestHoldsModelSlot_LeaseHeldExpiredOrReleased_ByRedisClock(t *testing.T) {
+	t.Parallel()
+	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
+		holds := func(lease string) bool {
+			held, err := s.HoldsModelSlot(t.Context(), "m", full(lease))
+			require.NoError(t, err)
+			return held
+		}
+		acquire(t, s, "p/one", 2, 0)
+		acquire(t, s, "p/two", 2, 0)
+		acquire(t, s, "p/waits", 2, 0)
+		require.True(t, holds("p/one"))
+		require.True(t, holds("p/two"))
+		require.False(t, holds("p/waits"))
+		require.False(t, holds("p/unknown"))
+		_, _, err := s.ReleaseSlot(t.Context(), "m", lua.OneUpstream(2), slotTimes, full("p/one"))
+		require.NoError(t, err)
+		require.False(t, holds("p/one"))
+		require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().ModelHolders("m"), redis.Z{Score: 1, Member: full("p/two")}).Err())
+		require.False(t, holds("p/two"), "an expired lease that nobody has removed")
+	})
+}
+
 func TestAcquireSlot_ModelState_DecidesGrantOrWait(t *testing.T) {
 	t.Parallel()
 	servers := slotServers(t)

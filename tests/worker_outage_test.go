@@ -39,8 +39,14 @@ func startOutage(t *testing.T, s *stack, addr func() string, setting func(link s
 	t.Cleanup(s.close)
 	s.startInfra()
 	s.startAPI()
+	return s.startFar(t, addr(), setting)
+}
+
+// startFar starts a worker that reaches the dependency with an address through a link.
+func (s *stack) startFar(t *testing.T, addr string, setting func(link string) string) *outage {
+	t.Helper()
 	o := &outage{stack: s}
-	o.link = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "link", "127.0.0.1:0", addr())
+	o.link = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "link", "127.0.0.1:0", addr)
 	require.NoError(t, o.link.Start())
 	t.Cleanup(o.link.Stop)
 	direct := s.settings

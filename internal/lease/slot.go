@@ -23,6 +23,9 @@ func (s *Slot) Context() context.Context { return s.record.ctx }
 // Upstream returns the upstream of the model whose slot it is.
 func (s *Slot) Upstream() string { return s.upstream }
 
+// Lease returns the id of the lease, by which every process can see whether the slot is held.
+func (s *Slot) Lease() string { return s.record.lease }
+
 // Ticket returns what a request passes to get the position that this one had: a call that its upstream could not make waits for another
 // one.
 func (s *Slot) Ticket() string { return s.ticket }
