@@ -81,7 +81,7 @@ func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (at
 	return ctx, at, func() { cancel(nil); leave(); expire() }
 }
 
-// requested reports whether the context of an activity ended because somebody wants the activity to end, and not because Temporal was not reached or has
+// requested reports whether the context of an activity ended because a caller wants the activity to end, and not because Temporal was not reached or has
 // given up the attempt.
 func requested(why error) bool {
 	return temporal.IsCanceledError(why) || errors.Is(why, activity.ErrActivityPaused) || errors.Is(why, activity.ErrActivityReset) || errors.Is(why, errStopping)

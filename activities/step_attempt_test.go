@@ -80,7 +80,7 @@ func TestRunStep_EarlierAttemptMakesCall_NextOneWaits(t *testing.T) {
 	require.Len(t, calls, 1)
 	require.EqualValues(t, 1, calls[0].Fence)
 
-	last := <-attempt(nil, "a lease that nobody has")
+	last := <-attempt(nil, "a lease of no process")
 	require.NoError(t, last.err)
 	require.Equal(t, one.out.AssetID, last.out.AssetID)
 }

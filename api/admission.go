@@ -123,7 +123,7 @@ func (s *server) admitExecution(ctx context.Context, ref berth.ExecutionRef) err
 	}
 	refusal := Problem{
 		Status: http.StatusTooManyRequests, Code: berth.CodeQueueFull, QueueFull: true, Position: reply.Ahead, RetryAfter: seconds(retryIn(reply.Retry)),
-		Detail: fmt.Sprintf("%d of your executions are unfinished, and the limit is %d; retry when one has finished", reply.Ahead, limit),
+		Detail: fmt.Sprintf("%d of your executions %s unfinished, and the limit is %d; retry when one has finished", reply.Ahead, isOrAre(reply.Ahead), limit),
 	}
 	metrics.Refusals.Add(ctx, 1, metrics.With(metrics.Code.String(string(refusal.Code)), metrics.Queue.String(string(workflows.TaskQueueExecutions))))
 	return s.auditRefusal(ctx, refusal, ledger.AuditEntry{Event: ledger.AuditQueueFull, UserID: ref.UserID},
@@ -171,6 +171,27 @@ type refusedSubmission struct{ problem Problem }
 
 func (r *refusedSubmission) Error() string { return r.problem.Detail }
 
+// counted returns a number with what there is of it: 1 task, 2 tasks.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// isOrAre returns the verb for a number of things.
+func isOrAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// levelFull returns why nothing more of a team or an application is admitted. what is the number n of its work, in words.
+func levelFull(what, level, name string, n int) string {
+	return fmt.Sprintf("%s of %s %s %s unfinished, which is its limit; retry when one has finished", what, level, name, isOrAre(n))
+}
+
 // refuseSubmission returns the response to a submission that is not admitted.
 func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) Problem {
 	r := Problem{Status: http.StatusTooManyRequests, Code: berth.CodeQueueFull, QueueFull: true, Position: reply.Ahead}
@@ -178,15 +199,15 @@ func refuseSubmission(p berth.TaskPlan, reply lua.AdmitReply, limits Admission) 
 	switch reply.Code {
 	case lua.TaskRateLimited:
 		r.Code, r.RateLimited, r.QueueFull, r.Position, retry = berth.CodeRateLimited, true, false, 0, reply.Retry
-		r.Detail = fmt.Sprintf("more than %d tasks submitted in a minute; retry later", limits.rate(p.Tier))
+		r.Detail = fmt.Sprintf("more than %s submitted in a minute; retry later", counted(limits.rate(p.Tier), "task", "tasks"))
 	case lua.TaskServiceFull:
-		r.Detail = fmt.Sprintf("%d of your tasks of service %s are unfinished, which is the limit; retry when one has finished", reply.Ahead, p.ServiceID)
+		r.Detail = fmt.Sprintf("%d of your tasks of service %s %s unfinished, which is the limit; retry when one has finished", reply.Ahead, p.ServiceID, isOrAre(reply.Ahead))
 	case lua.TaskTeamFull:
-		r.Detail = fmt.Sprintf("%d tasks of team %s are unfinished, which is its limit; retry when one has finished", reply.Ahead, p.Team)
+		r.Detail = levelFull(counted(reply.Ahead, "task", "tasks"), "team", p.Team, reply.Ahead)
 	case lua.TaskAppFull:
-		r.Detail = fmt.Sprintf("%d tasks of application %s are unfinished, which is its limit; retry when one has finished", reply.Ahead, p.App)
+		r.Detail = levelFull(counted(reply.Ahead, "task", "tasks"), "application", p.App, reply.Ahead)
 	default:
-		r.Detail = fmt.Sprintf("queue %s is full with %d tasks; retry later", p.Steps[0].Queue, reply.Ahead)
+		r.Detail = fmt.Sprintf("queue %s is full with %s; retry later", p.Steps[0].Queue, counted(reply.Ahead, "task", "tasks"))
 		if reply.Ahead < limits.Queue {
 			r.Detail = fmt.Sprintf("queue %s has %d of at most %d tasks; the last are kept for users who have no unfinished task in it, "+
 				"and for those whose turn it is; retry later", p.Steps[0].Queue, reply.Ahead, limits.Queue)

@@ -366,5 +366,5 @@ func TestSubmit_QueueWithBound_RefusesBeyondIt(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, h.submit("t1", variable("resume", "t1")).status)
 	a := h.submit("t2", variable("resume", "t2"))
 	require.Equal(t, http.StatusTooManyRequests, a.status, string(a.body))
-	require.Contains(t, a.problem.Detail, "queue q_paid_batch is full with 1 tasks")
+	require.Contains(t, a.problem.Detail, "queue q_paid_batch is full with 1 task;")
 }

@@ -160,11 +160,13 @@ type server struct {
 	queries  map[string][]string // names of the query parameters of each route; written by New only
 	bodies   map[string]described
 	errs     []error // of the registration of routes; written by New only
-	listing  atomic.Pointer[listing]
-	stats    atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
-	overview atomic.Pointer[overview]                                 // as last read
-	queued   atomic.Pointer[queuesRead]                               // as last read
-	tagged   atomic.Pointer[templatesTag]
+	// openAIPaths are the paths below openAIPath that have no parameters; written by New only.
+	openAIPaths []string
+	listing     atomic.Pointer[listing]
+	stats       atomic.Pointer[map[string]map[berth.ExcludeReason]int64] // of exclusions, as last read
+	overview    atomic.Pointer[overview]                                 // as last read
+	queued      atomic.Pointer[queuesRead]                               // as last read
+	tagged      atomic.Pointer[templatesTag]
 	// pagePolicy is the security policy of the page.
 	pagePolicy string
 	// documents reads uploaded files; decoding limits the pixels of the images that are decoded.
@@ -450,7 +452,7 @@ const consolePermissions = "camera=(self), microphone=(self), display-capture=()
 // elsewhere serves the page and its files. Every other path is not found, for browsers with a page.
 func (s *server) elsewhere(c echo.Context, page *console.Page) error {
 	req := c.Request()
-	if allowed := s.allowed(c); len(allowed) > 0 {
+	if allowed := s.allowed(c); len(allowed) > 0 && !otherResponses(req.URL.Path) {
 		return wrongMethod(c, allowed)
 	}
 	reading := req.Method == http.MethodGet || req.Method == http.MethodHead
@@ -459,7 +461,7 @@ func (s *server) elsewhere(c echo.Context, page *console.Page) error {
 	case found && !reading:
 		return wrongMethod(c, []string{http.MethodGet, http.MethodHead})
 	case ofOpenAI(req.URL.Path):
-		return berth.Errorf(berth.CodeNotFound, "%s %s is not a route of berth; %s has chat/completions, embeddings and models", req.Method, req.URL.Path, openAIPath)
+		return berth.Errorf(berth.CodeNotFound, "%s %s is not a route of berth; %s has %s", req.Method, req.URL.Path, openAIPath, strings.Join(s.openAIPaths, ", "))
 	case !found && meantForOpenAI(req.URL.Path):
 		return berth.Errorf(berth.CodeNotFound, "%s %s is not a route of berth: the base URL of clients of OpenAI's protocol ends with %s", req.Method, req.URL.Path, openAIPath)
 	case !found && (!reading || ofAPI || !strings.Contains(req.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -53,6 +54,9 @@ type Keys interface {
 
 func (s *server) openAIRoutes() {
 	add := func(method, path string, handler func(echo.Context, modelCaller) error) {
+		if name := strings.TrimPrefix(path, "/"); !strings.Contains(name, ":") && !slices.Contains(s.openAIPaths, name) {
+			s.openAIPaths = append(s.openAIPaths, name)
+		}
 		path = openAIPath + path
 		r := rule{public: true, raw: true, stream: true} // the handler authenticates: keys are no tokens
 		if method == http.MethodGet && path == responsePath {
@@ -241,10 +245,7 @@ func conversationOf(m modelCaller, r *openai.Request) string {
 func serviceQueue(models *llm.Catalog, m modelCaller, tier string) (berth.Queue, string, error) {
 	queue, used, ok := models.ServiceQueue(tier)
 	if !ok {
-		return "", "", &openai.Error{
-			Status: http.StatusBadRequest, Type: openai.TypeRequest, Param: "service_tier", Code: "invalid_value", Final: true,
-			Message: "service_tier must be one of " + strings.Join(llm.ServiceTiers(), ", "),
-		}
+		return "", "", openai.Invalid("service_tier", "invalid_value", "must be one of %s", strings.Join(llm.ServiceTiers(), ", "))
 	}
 	if used != llm.TierDefault && !m.key.AllowsTier(used) {
 		queue, used, _ = models.ServiceQueue(llm.TierDefault)
@@ -315,6 +316,12 @@ func modelView(m llm.Model, name string) openai.Model {
 // ofOpenAI reports whether a request is for a route of OpenAI's protocol.
 func ofOpenAI(path string) bool { return path == "/openai" || strings.HasPrefix(path, "/openai/") }
 
+// otherResponses reports whether a path is none of a response, because what would be its id is none: OpenAI has routes such as /responses/compact there.
+func otherResponses(path string) bool {
+	id, ok := strings.CutPrefix(path, openAIPath+"/responses/")
+	return ok && !strings.HasPrefix(id, berth.ResponseIDPrefix)
+}
+
 // meantForOpenAI reports whether a request for an unknown path is that of a client whose base URL lacks openAIPath.
 func meantForOpenAI(path string) bool {
 	return slices.ContainsFunc([]string{"/chat/completions", "/completions", "/embeddings", "/responses"}, func(end string) bool {
@@ -357,18 +364,18 @@ func refusedCall(r *gateway.Refusal) *openai.Error {
 	switch r.Code {
 	case lua.TaskRateLimited:
 		out.RetryAfter = r.Retry
-		out.Message = fmt.Sprintf("more than %d requests in a minute; retry in %s", r.Limits.Rate, shortTime(r.Retry))
+		out.Message = fmt.Sprintf("more than %s in a minute; retry in %s", counted(r.Limits.Rate, "request", "requests"), shortTime(r.Retry))
 	case lua.TaskTokensLimited:
 		out.Type, out.RetryAfter = openai.TypeTokens, r.Retry
-		out.Message = fmt.Sprintf("more than %d tokens in a minute; retry in %s", r.Limits.Tokens, shortTime(r.Retry))
+		out.Message = fmt.Sprintf("more than %s in a minute; retry in %s", counted(r.Limits.Tokens, "token", "tokens"), shortTime(r.Retry))
 	case lua.TaskServiceFull:
-		out.Message = fmt.Sprintf("%d calls are unfinished, which is the limit; retry when one has finished", r.Ahead)
+		out.Message = fmt.Sprintf("%s unfinished, which is the limit; retry when one has finished", counted(r.Ahead, "call is", "calls are"))
 	case lua.TaskTeamFull:
-		out.Message = fmt.Sprintf("%d calls and tasks of team %s are unfinished, which is its limit; retry when one has finished", r.Ahead, r.Group.Team)
+		out.Message = levelFull(counted(r.Ahead, "call or task", "calls and tasks"), "team", r.Group.Team, r.Ahead)
 	case lua.TaskAppFull:
-		out.Message = fmt.Sprintf("%d calls and tasks of application %s are unfinished, which is its limit; retry when one has finished", r.Ahead, r.Group.App)
+		out.Message = levelFull(counted(r.Ahead, "call or task", "calls and tasks"), "application", r.Group.App, r.Ahead)
 	default:
-		out.Message = fmt.Sprintf("queue %s is full with %d calls and tasks; retry later", r.Queue, r.Ahead)
+		out.Message = fmt.Sprintf("queue %s is full with %s; retry later", r.Queue, counted(r.Ahead, "call or task", "calls and tasks"))
 	}
 	return out
 }
@@ -403,7 +410,11 @@ func (s *server) failOpenAI(err error, c echo.Context) {
 	if refused := (*gateway.Refusal)(nil); errors.As(err, &refused) {
 		setLimits(c.Response().Header(), refused.AdmitReply, refused.Limits)
 	}
-	s.log.Log(c.Request().Context(), levelOf(berth.CodeOf(err), err), "request failed", "requestId", cl.requestID, "status", out.Status, "code", out.Code, "error", err)
+	level := levelOf(berth.CodeOf(err), err)
+	if out.Status < http.StatusInternalServerError { // errors of the protocol have no code of berth
+		level = min(level, slog.LevelDebug)
+	}
+	s.log.Log(c.Request().Context(), level, "request failed", "requestId", cl.requestID, "status", out.Status, "code", out.Code, "error", err)
 	out.SetHeader(c.Response().Header())
 	body := out.Body()
 	c.Response().Header().Set(echo.HeaderContentLength, strconv.Itoa(len(body)))

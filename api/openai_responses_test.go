@@ -227,6 +227,10 @@ func TestResponses_Query_UnknownParameterNamed(t *testing.T) { // O8
 		"": "", "?stream=true&starting_after=3&include_obfuscation=false": "", "?include=a": "", "?include=a&include=b": "", "?include[]=a&include%5B%5D=b": "",
 		"?start_after=3": "start_after", "?stream=true&Stream=true": "Stream", "?stream=true&stream=false": "stream", "?limit=3": "limit", "?includes=a": "includes",
 		"/input_items?limit=3&order=asc&after=msg_1&include[]=a": "", "/input_items?before=msg_1": "before", "/input_items?limit=1&limit=2": "limit",
+		"?stream=false&starting_after=1": "starting_after", "?stream=true&starting_after=": "starting_after", "?starting_after=x": "starting_after",
+		"?starting_after=-1": "starting_after", "?stream=": "stream", "?stream=yes": "stream", "?include_obfuscation=yes": "include_obfuscation", "?stream=false": "",
+		"?starting_after=0": "", "/input_items?limit=": "limit", "/input_items?limit=0": "limit", "/input_items?order=": "order", "/input_items?order=up": "order",
+		"/input_items?after=":      "after",
 		"/input_items?stream=true": "stream", "/input_items?ticket=x": "ticket",
 	} {
 		status, refused := get(query, m.secret)

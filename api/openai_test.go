@@ -194,7 +194,7 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 		"no JSON":            {path: "/chat/completions", secret: m.secret, body: `{"model":`, status: 400},
 		"empty":              {path: "/chat/completions", secret: m.secret, status: 400},
 		"unknown parameter":  {path: "/chat/completions", secret: m.secret, body: with(`"min_p":1`), status: 400, code: "unknown_parameter", param: "min_p"},
-		"unknown tier":       {path: "/chat/completions", secret: m.secret, body: with(`"service_tier":"gold"`), status: 400, code: "invalid_value", param: "service_tier"},
+		"unknown tier":       {path: "/chat/completions", secret: m.secret, body: with(`"service_tier":"gold"`), status: 400, code: "invalid_value", param: "service_tier", says: "service_tier: must be one of auto, "},
 		"unknown null":       {path: "/chat/completions", secret: m.secret, body: with(`"min_p":null,"top_k":-1,"n":0`), status: 400, param: "n", says: "n: must be"},
 		"wrong type":         {path: "/chat/completions", secret: m.secret, body: with(`"model":5`), status: 400, says: "model"},
 		"text of a message":  {path: "/chat/completions", secret: m.secret, body: `{"model":"large","messages":[{"role":5,"content":"x"}]}`, status: 400, param: "messages[0].role", says: "messages[0].role: must be a text"},
@@ -205,6 +205,10 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 		"store":              {path: "/chat/completions", secret: m.secret, body: with(`"store":true`), status: 400, code: "unsupported_value", param: "store"},
 		"unknown path":       {path: "/audio/speech", secret: m.secret, body: `{}`, status: 404, code: "not_found"},
 		"unknown path, get":  {method: http.MethodGet, path: "/files", secret: m.secret, status: 404, code: "not_found"},
+		"empty id":           {method: http.MethodGet, path: "/responses/", secret: m.secret, status: 404, code: "not_found", says: "has chat/completions, embeddings, responses, models"},
+		"input_tokens":       {path: "/responses/input_tokens", secret: m.secret, body: `{}`, status: 404, code: "not_found", says: "is not a route of berth"},
+		"compact":            {path: "/responses/compact", secret: m.secret, body: `{}`, status: 404, code: "not_found", says: "is not a route of berth"},
+		"method of response": {path: "/responses/resp_1", secret: m.secret, body: `{}`, status: 405, allow: "GET, DELETE", says: "only GET, DELETE"},
 		"wrong method":       {method: http.MethodGet, path: "/chat/completions", secret: m.secret, status: 405, allow: "POST", says: "does not accept GET, only POST"},
 		"method of a list":   {path: "/models", secret: m.secret, status: 405, allow: "GET", says: "/openai/v1/models does not accept POST, only GET"},
 		"method of a model":  {method: http.MethodDelete, path: "/models/large", secret: m.secret, status: 405, allow: "GET", says: "only GET"},
@@ -241,6 +245,8 @@ func TestOpenAI_Mistakes_NamedInEnvelope(t *testing.T) { // O1, O5
 	res := m.call(http.MethodGet, "/v1/tasks", m.secret, nil)
 	require.Equal(t, http.StatusUnauthorized, res.status)
 	require.Contains(t, res.problem.Detail, "/openai/v1")
+	require.Contains(t, m.log.String(), `"msg":"request failed"`)
+	require.NotContains(t, m.log.String(), `"level":"ERROR"`, "a mistake of a client is none of the server")
 }
 
 // raw sends a request and reads the response.
@@ -486,7 +492,7 @@ func TestOpenAI_LimitsOfKey_Refused(t *testing.T) { // O5
 	for range 3 {
 		res, text := m.post("/chat/completions", secret, hello)
 		require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
-		require.Contains(t, text, "unfinished")
+		require.Contains(t, text, "1 call is unfinished")
 		require.Contains(t, text, "rate_limit_exceeded")
 		require.NotEmpty(t, res.Header.Get("Retry-After"))
 		require.Equal(t, "1", res.Header.Get("X-Ratelimit-Remaining-Requests"))

@@ -85,8 +85,8 @@ func (s *server) queryError(c echo.Context) error {
 	return humaProblem(http.StatusUnprocessableEntity, "invalid query", wrong)
 }
 
-// queried returns a handler of OpenAI's protocol that rejects other query parameters than those with these names, and those that are given twice, except
-// for include, which is a list.
+// queried returns a handler of OpenAI's protocol that rejects other query parameters than those with these names, and those that are given twice or are
+// empty, except for include, which is a list.
 func queried(handler func(echo.Context, modelCaller) error, names ...string) func(echo.Context, modelCaller) error {
 	return func(c echo.Context, caller modelCaller) error {
 		values, err := url.ParseQuery(c.Request().URL.RawQuery)
@@ -100,6 +100,8 @@ func queried(handler func(echo.Context, modelCaller) error, names ...string) fun
 				return openai.Invalid(name, "unknown_parameter", "%s", unknownParameter(names))
 			case len(values[name]) > 1:
 				return openai.Invalid(name, "invalid_value", givenTwice)
+			case values.Get(name) == "":
+				return openai.Invalid(name, "invalid_value", "must not be empty: omit it")
 			}
 		}
 		return handler(c, caller)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,7 +26,7 @@ const (
 )
 
 func (s *server) responseRoutes(add func(method, path string, handler func(echo.Context, modelCaller) error)) {
-	readResponse := queried(s.getResponse, "stream", startingAfter, include, "include_obfuscation", "ticket")
+	readResponse := queried(s.getResponse, "stream", startingAfter, include, obfuscation, "ticket")
 	add(http.MethodPost, "/responses", s.createResponse)
 	add(http.MethodGet, "/responses/:id", readResponse)
 	add(http.MethodDelete, "/responses/:id", s.deleteResponse)
@@ -147,11 +148,11 @@ func (s *server) responseOf(c echo.Context, caller modelCaller) (berth.Task, err
 }
 
 func (s *server) getResponse(c echo.Context, caller modelCaller) error {
-	t, err := s.responseOf(c, caller)
+	stream, from, err := wantedEvents(c)
 	if err != nil {
 		return err
 	}
-	stream, err := wantsStream(c)
+	t, err := s.responseOf(c, caller)
 	if err != nil {
 		return err
 	}
@@ -161,12 +162,6 @@ func (s *server) getResponse(c echo.Context, caller modelCaller) error {
 			return err
 		}
 		return c.JSONBlob(http.StatusOK, object)
-	}
-	from := -1
-	if after := c.QueryParam(startingAfter); after != "" {
-		if from, err = strconv.Atoi(after); err != nil || from < 0 {
-			return openai.Invalid(startingAfter, "invalid_value", "must be the sequence_number of an event")
-		}
 	}
 	r, err := s.requestOf(c.Request().Context(), t)
 	if err != nil {
@@ -179,32 +174,55 @@ func (s *server) getResponse(c echo.Context, caller modelCaller) error {
 
 const (
 	startingAfter = "starting_after"
+	obfuscation   = "include_obfuscation"
 	include       = "include"
 	// maxGetBody bounds the body of a GET request, in bytes.
 	maxGetBody = 4 << 10
 )
 
-// wantsStream reports whether a request is for the events of a response. openai-go states that in a body, which a GET request should not have, and a
-// number after which to start is of use for events only.
-func wantsStream(c echo.Context) (bool, error) {
-	switch c.QueryParam("stream") {
-	case "true":
-		return true, nil
-	case "", "false":
-	default:
-		return false, openai.Invalid("stream", "invalid_value", "must be true or false")
+// wantedEvents reports whether a request is for the events of a response, and after which one, -1 for all. openai-go states that in a body, which a GET
+// request should not have, and a number after which to start is of use for events only.
+func wantedEvents(c echo.Context) (stream bool, after int, err error) {
+	after = -1
+	if text := c.QueryParam(startingAfter); text != "" {
+		if after, err = strconv.Atoi(text); err != nil || after < 0 {
+			return false, 0, openai.Invalid(startingAfter, "invalid_value", "must be the sequence_number of an event")
+		}
+	}
+	stream, given, err := queriedBool(c, "stream")
+	switch _, _, wrong := queriedBool(c, obfuscation); { // events are not padded
+	case err != nil || wrong != nil:
+		return false, 0, cmp.Or(err, wrong)
+	case given && !stream && after >= 0:
+		return false, 0, openai.Invalid(startingAfter, "invalid_value", "needs stream=true, because only events have numbers")
+	case given:
+		return stream, after, nil
 	}
 	var body struct {
 		Stream bool `json:"stream"`
 	}
 	b, err := io.ReadAll(io.LimitReader(c.Request().Body, maxGetBody))
 	if err != nil {
-		return false, bodyError(err)
+		return false, 0, bodyError(err)
 	}
 	if len(b) > 0 && json.Unmarshal(b, &body) != nil {
-		return false, errorIn("", berth.CodeInvalid, "the request must have no body")
+		return false, 0, errorIn("", berth.CodeInvalid, "the request must have no body")
 	}
-	return body.Stream || c.QueryParam(startingAfter) != "", nil
+	return body.Stream || after >= 0, after, nil
+}
+
+// queriedBool returns a query parameter that is true or false, and whether it is given.
+func queriedBool(c echo.Context, name string) (v, given bool, err error) {
+	switch c.QueryParam(name) {
+	case "true":
+		return true, true, nil
+	case "false":
+		return false, true, nil
+	case "":
+		return false, false, nil
+	default:
+		return false, false, openai.Invalid(name, "invalid_value", "must be true or false")
+	}
 }
 
 // requestOf returns the request of a response.
@@ -311,7 +329,16 @@ func (s *server) deleteResponse(c echo.Context, caller modelCaller) error {
 	return c.JSON(http.StatusOK, map[string]any{"id": t.ID, "object": "response", "deleted": true})
 }
 
-func (s *server) listInputItems(c echo.Context, caller modelCaller) error {
+func (s *server) listInputItems(c echo.Context, caller modelCaller) (err error) {
+	limit, order := defaultItems, cmp.Or(c.QueryParam("order"), "desc")
+	if text := c.QueryParam("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxItems {
+			return openai.Invalid("limit", "invalid_value", "must be a number from 1 to %d", maxItems)
+		}
+	}
+	if order != "asc" && order != "desc" {
+		return openai.Invalid("order", "invalid_value", "must be asc or desc")
+	}
 	t, err := s.responseOf(c, caller)
 	if err != nil {
 		return err
@@ -321,12 +348,8 @@ func (s *server) listInputItems(c echo.Context, caller modelCaller) error {
 		return err
 	}
 	items := r.Input()
-	switch c.QueryParam("order") {
-	case "", "desc":
+	if order == "desc" {
 		slices.Reverse(items)
-	case "asc":
-	default:
-		return openai.Invalid("order", "invalid_value", "must be asc or desc")
 	}
 	if after := c.QueryParam("after"); after != "" {
 		at := slices.IndexFunc(items, func(item json.RawMessage) bool { return itemID(item) == after })
@@ -334,12 +357,6 @@ func (s *server) listInputItems(c echo.Context, caller modelCaller) error {
 			return openai.Invalid("after", "invalid_value", "must be the id of an item of the list")
 		}
 		items = items[at+1:]
-	}
-	limit := defaultItems
-	if text := c.QueryParam("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxItems {
-			return openai.Invalid("limit", "invalid_value", "must be a number from 1 to %d", maxItems)
-		}
 	}
 	list := itemList{Object: "list", Data: items[:min(limit, len(items))], HasMore: len(items) > limit}
 	if n := len(list.Data); n > 0 {

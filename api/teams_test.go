@@ -222,7 +222,7 @@ func TestSubmit_TeamOrApplicationFull_Refused(t *testing.T) {
 	full := submit("u2", "chat")
 	require.Equal(t, http.StatusTooManyRequests, full.status)
 	require.Equal(t, berth.CodeQueueFull, full.problem.Code)
-	require.Contains(t, full.problem.Detail, "1 tasks of application chat are unfinished")
+	require.Contains(t, full.problem.Detail, "1 task of application chat is unfinished")
 	require.Equal(t, http.StatusAccepted, submit("u2", "").status)
 	full = submit("u3", "")
 	require.Equal(t, http.StatusTooManyRequests, full.status)

@@ -187,9 +187,15 @@ func (s *server) putWebhook(ctx context.Context, in *putWebhookInput) (*client.W
 	}
 	if err := cmp.Or(
 		fixed("webhookId", "webhook", b.WebhookID, old.ID), fixed("teamId", "webhook", b.TeamID, old.TeamID),
-		fixed("appId", "webhook", b.AppID, old.AppID), fixed("userId", "webhook", b.UserID, old.UserID), s.validWebhook(b.WebhookSpec),
+		fixed("appId", "webhook", b.AppID, old.AppID), fixed("userId", "webhook", b.UserID, old.UserID),
 	); err != nil {
 		return nil, err
+	}
+	// The URL may be of a time when operators permitted others: a webhook with it can still be disabled, and given another title.
+	if enabled := !b.Disabled && !old.DisabledAt.IsZero(); enabled || b.URL != old.URL {
+		if err := s.validWebhook(b.WebhookSpec); err != nil {
+			return nil, err
+		}
 	}
 	return s.changeWebhook(ctx, in.ID, func(w *berth.Webhook) { s.setWebhook(w, b.WebhookSpec) })
 }

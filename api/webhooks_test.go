@@ -173,6 +173,33 @@ func TestWebhooks_InvalidBody_FieldNamed(t *testing.T) {
 	a := h.call(http.MethodPut, "/v1/webhooks/"+id, h.operator(), doc{"url": hookURL, "all": true})
 	require.Equal(t, []any{http.StatusBadRequest, "all"}, []any{a.status, a.problem.Field}, string(a.body))
 
+	// A URL of a time when it was permitted is not checked again before it is changed or the webhook is enabled.
+	const former = "http://127.0.0.1:9000/events"
+	w, err := h.ledger.CreateWebhook(t.Context(), berth.Webhook{
+		ID: berth.NewID(berth.WebhookIDPrefix), UserID: "alice", WebhookSettings: berth.WebhookSettings{URL: former}, Secrets: []string{"whsec_"},
+	})
+	require.NoError(t, err)
+	for _, step := range []struct {
+		body  doc
+		field string
+	}{
+		{doc{"url": former, "title": "Nightly"}, ""},
+		{doc{"url": former, "events": []string{"task.failed"}}, ""},
+		{doc{"url": former + "/new"}, "url"},
+		{doc{"url": former, "disabled": true}, ""},
+		{doc{"url": former, "disabled": true, "title": "Off"}, ""},
+		{doc{"url": former + "/new", "disabled": true}, "url"},
+		{doc{"url": former}, "url"}, // enables it
+		{doc{"url": hookURL}, ""},
+	} {
+		a := h.call(http.MethodPut, "/v1/webhooks/"+w.ID, h.operator(), step.body)
+		if step.field == "" {
+			require.Equal(t, http.StatusOK, a.status, "%v: %s", step.body, a.body)
+			continue
+		}
+		require.Equal(t, []any{http.StatusBadRequest, step.field}, []any{a.status, a.problem.Field}, "%v: %s", step.body, a.body)
+	}
+
 	inside := newHarness(t, privateWebhooks)
 	a = inside.call(http.MethodPost, "/v1/webhooks", inside.operator(), doc{"all": true, "url": "http://127.0.0.1:9000/events"})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))

@@ -258,7 +258,7 @@ func TestHoldsModelSlot_LeaseHeldExpiredOrReleased_ByRedisClock(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, holds("p/one"))
 		require.NoError(t, s.Redis().ZAdd(t.Context(), s.Keys().ModelHolders("m"), redis.Z{Score: 1, Member: full("p/two")}).Err())
-		require.False(t, holds("p/two"), "an expired lease that nobody has removed")
+		require.False(t, holds("p/two"), "an expired lease that is still listed")
 	})
 }
 

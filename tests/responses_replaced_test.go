@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"berth"
 	"berth/client"
 	"berth/internal/testprovider"
+	"berth/lua"
 	"berth/workflows"
 )
 
@@ -116,7 +118,7 @@ func TestResponses_UpstreamBreaksOffAgain_ReplacedTwice(t *testing.T) {
 // O8: a replacement can be cancelled and joined by its Idempotency-Key, and there is none without budget, without store and of a key that was revoked.
 func TestResponses_Replacement_HasTheRulesOfItsRequest(t *testing.T) {
 	t.Parallel()
-	d := newDurable(t)
+	d := newDurable(t, "BERTH_CALL_GRACE=1s")
 	d.replaces(t, 1000*berth.Credit)
 	// breaksOff makes a response of which a part is read when it breaks off, and returns it, and lets its replacement run.
 	breaksOff := func(more string, meanwhile func(), header ...string) (failed gjson.Result, free chan struct{}) {
@@ -151,6 +153,15 @@ func TestResponses_Replacement_HasTheRulesOfItsRequest(t *testing.T) {
 	require.Equal(t, failed.Get("replaced_by").Str, joined)
 	require.Equal(t, "cancelled", d.response(t, 200, "POST", "/"+joined+"/cancel", "").Get("status").Str)
 	close(free)
+
+	// one that joins it may leave
+	failed, free = breaksOff("", nothing, "Idempotency-Key", "two")
+	joins, leave := context.WithCancel(t.Context())
+	follows(t, d.events(joins, t, d.httpAddr, "POST", "", responseBody(`,"stream":true`), "Idempotency-Key", "two"), "The beginning")
+	leave()
+	d.eventually("the client to be missed", func() bool { return d.redis().ZCard(t.Context(), lua.Keys{}.AttendedCalls()).Val() == 0 })
+	close(free)
+	d.ended(t, failed.Get("replaced_by").Str, "response.completed")
 
 	failed, free = breaksOff(`,"store":false`, nothing)
 	require.False(t, failed.Get("replaced_by").Exists())

@@ -46,7 +46,7 @@ func TestResponses_TemporalUnreachable_AnswerContinues(t *testing.T) {
 				waits = d.startWorker()
 			}
 			d.eventually("the next attempt", func() bool { number, _ := attempt(); return number > 1 })
-			d.eventually("the worker to go on without Temporal", func() bool {
+			d.eventually("the worker to continue without Temporal", func() bool {
 				return o.logged("Temporal has given up an attempt whose call continues") == 1
 			})
 			if !elsewhere {

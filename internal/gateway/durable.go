@@ -26,8 +26,6 @@ const (
 	unsureFor = time.Minute
 	// rememberClient is how long a call knows its last client.
 	rememberClient = time.Hour
-	// backgroundGrace is the grace of a call in the background, which ends before.
-	backgroundGrace = 30 * 24 * time.Hour
 	// maxRestarts is how often a call begins again because the one that it joined was cancelled.
 	maxRestarts = 3
 	// leaveTimeout bounds the note that a client has left: without it, the call is abandoned as late as that of a killed process.
@@ -113,9 +111,6 @@ func (d *durable) make(ctx context.Context) (joined bool, err error) {
 		return false, err
 	}
 	d.attended = lua.CallClient{Process: d.Process, ID: berth.NewID(""), Attempts: d.Attempts, Grace: d.Grace, Keep: rememberClient}
-	if d.background() {
-		d.attended.Grace = backgroundGrace
-	}
 	if joined, err = d.join(ctx); err != nil {
 		return joined, err
 	}
@@ -567,18 +562,31 @@ func (g *Gateway) CancelAbandoned(ctx context.Context) error {
 			g.Logger.DebugContext(ctx, "abandoned calls not read", "error", err)
 		}
 		for _, call := range calls {
-			err := g.Starter.CancelTask(ctx, call)
+			err := g.cancelAbandoned(ctx, call)
 			if code := berth.CodeOf(err); err != nil && code != berth.CodeConflict && code != berth.CodeNotFound {
 				g.Logger.WarnContext(ctx, "abandoned call not cancelled; retrying", "call", call.TaskID, "error", err)
 				continue
-			}
-			if err == nil {
-				g.Logger.InfoContext(ctx, "call cancelled: its client has left", "call", call.TaskID, "user", call.UserID)
 			}
 			if _, err := g.Scripts.TakeAbandonedCalls(ctx, 0, abandonedFor, call); err != nil {
 				g.Logger.DebugContext(ctx, "abandoned call not removed", "call", call.TaskID, "error", err)
 			}
 		}
 	}
+	return nil
+}
+
+// cancelAbandoned cancels a call that no client waits for, unless it is that of a response that continues without clients.
+func (g *Gateway) cancelAbandoned(ctx context.Context, call berth.TaskRef) error {
+	task, err := g.Tasks.GetTask(ctx, call)
+	if err != nil {
+		return err
+	}
+	if r := task.Response(); r != nil && r.Alone() {
+		return nil
+	}
+	if err := g.Starter.CancelTask(ctx, call); err != nil {
+		return err
+	}
+	g.Logger.InfoContext(ctx, "call cancelled: its client has left", "call", call.TaskID, "user", call.UserID)
 	return nil
 }

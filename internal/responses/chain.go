@@ -89,6 +89,8 @@ func completed(ctx context.Context, s Store, userID, id, param string) (t berth.
 		return t, nil, err
 	case t.Response().ReplacedBy != "":
 		return t, nil, invalid(param, "previous_response_not_completed", "the response %q broke off: continue %s, which replaces it", id, t.Response().ReplacedBy)
+	case !t.Status.Final():
+		return t, nil, invalid(param, "previous_response_not_completed", "the response %q has not ended yet: continue it when it has", id)
 	case t.Status != berth.TaskCompleted:
 		return t, nil, invalid(param, "previous_response_not_completed", "the response %q has no answer: only responses that are completed or incomplete can be continued", id)
 	}

@@ -47,7 +47,7 @@ var fields = []field{
 	{"safety_identifier", forwarded, "", readSafetyIdentifier, "the end user, if the key allows it"},
 	{"service_tier", forwarded, "", readServiceTier, "chooses the queue"},
 	{"temperature", forwarded, "", readTemperature, "0 to 2"},
-	{"text", translated, "response_format`, `verbosity", readText, "`format` and `verbosity`"},
+	{"text", translated, "response_format`, `verbosity", readText, "`format` and `verbosity`; the name of a schema is as that of a function"},
 	{"tool_choice", translated, "tool_choice", readToolChoice, "`none`, `auto`, `required`, a function, a custom tool, or `allowed_tools`"},
 	{"tools", translated, "tools", readTools, "functions and custom tools, each with a name of its own; that of a function has at most 128 letters and digits of ASCII, `_` and `-`. Hosted tools are refused"},
 	{"top_logprobs", translated, "logprobs`, `top_logprobs", readTopLogprobs, "0 to 20"},

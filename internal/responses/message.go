@@ -12,11 +12,11 @@ import (
 // conversation makes the messages of a chat from items.
 type conversation struct {
 	items   []json.RawMessage
-	earlier int              // of the items are from responses before this one
-	outputs map[string][]int // where the outputs of calls are that no message has, by the id of the call
-	out     [][]byte         // messages
-	turn    *assistantTurn   // that may get more
-	err     *openai.Error    // of the output of a call
+	earlier int            // of the items are from responses before this one
+	answers map[int]int    // where the output of each call is, by where the call is
+	out     [][]byte       // messages
+	turn    *assistantTurn // that may get more
+	err     *openai.Error  // of the output of a call
 }
 
 // assistantTurn is a message of an assistant. What an answer of a chat has in one message is several items: text and calls.
@@ -41,20 +41,18 @@ func place(i, earlier int) string {
 
 // messages returns the messages of the chat.
 func (r *Request) messages(earlier []json.RawMessage) ([]byte, error) {
-	c := &conversation{items: slices.Concat(earlier, r.items), earlier: len(earlier), outputs: map[string][]int{}}
+	c := &conversation{items: slices.Concat(earlier, r.items), earlier: len(earlier), answers: map[int]int{}}
 	for i, item := range c.items {
-		kind := typeOf(item)
-		if kind == itemReference {
+		if typeOf(item) == itemReference {
 			found := r.pool[value(item, "id")]
 			if found == nil {
 				return nil, unknownReference(place(i, c.earlier), item)
 			}
-			c.items[i], kind = found, typeOf(found)
+			c.items[i] = found
 		}
-		if kind == itemFunctionOutput || kind == itemCustomOutput {
-			id := value(item, "call_id")
-			c.outputs[id] = append(c.outputs[id], i)
-		}
+	}
+	if err := c.match(); err != nil {
+		return nil, err
 	}
 	if v := r.values["instructions"]; v != nil {
 		c.out = append(c.out, slices.Concat([]byte(`{"role":"system","content":`), v, []byte(`}`)))
@@ -70,16 +68,26 @@ func (r *Request) messages(earlier []json.RawMessage) ([]byte, error) {
 	if c.flush(); c.err != nil {
 		return nil, c.err
 	}
-	first := -1 // output that no call has
-	for _, at := range c.outputs {
-		if len(at) > 0 && (first < 0 || at[0] < first) {
-			first = at[0]
+	return joined(c.out), nil
+}
+
+// match finds the output of each call: of several with its id the first one behind it. It returns an error for the first output of no call. That a call has
+// no output is reported where its message is made, because an output with a wrong id is the more likely reason.
+func (c *conversation) match() error {
+	open := map[string][]int{} // where the calls are that have no output yet, by their ids
+	for i, item := range c.items {
+		id := value(item, "call_id")
+		switch typeOf(item) {
+		case itemFunction, itemCustom:
+			open[id] = append(open[id], i)
+		case itemFunctionOutput, itemCustomOutput:
+			if len(open[id]) == 0 {
+				return c.at(i, under("call_id", invalid("", "invalid_value", "no call with the id %.128q precedes this output, or it has an output already", id)))
+			}
+			c.answers[open[id][0]], open[id] = i, open[id][1:]
 		}
 	}
-	if first >= 0 {
-		return nil, c.at(first, under("call_id", invalid("", "invalid_value", "no call with the id %.128q precedes this output, or it has an output already", value(c.items[first], "call_id"))))
-	}
-	return joined(c.out), nil
+	return nil
 }
 
 // at returns an error of an item with its place.
@@ -238,17 +246,16 @@ func (c *conversation) flush() {
 	}
 }
 
-// output adds the message with the output of a call: of several with its id the first one behind it.
+// output adds the message with the output of a call.
 func (c *conversation) output(call int) *openai.Error {
 	id := value(c.items[call], "call_id")
-	at := c.outputs[id]
-	if len(at) == 0 || at[0] < call {
+	at, ok := c.answers[call]
+	if !ok {
 		return c.at(call, invalid("", "invalid_value", "the call with the id %.128q has no output: send an item with it", id))
 	}
-	c.outputs[id] = at[1:]
-	content, err := chatContent(get(c.items[at[0]], "output"), true)
+	content, err := chatContent(get(c.items[at], "output"), true)
 	if err != nil {
-		return c.at(at[0], under("output", err))
+		return c.at(at, under("output", err))
 	}
 	var o builder
 	o.text("role", "tool")

@@ -26,10 +26,10 @@ const (
 	maxTopLogprobs  = 20
 	maxTemperature  = 2
 	maxTopP         = 1
-	maxFunctionName = 128
+	maxFunctionName = 128 // of a schema, too
 )
 
-// functionName is what names of functions have, with OpenAI.
+// functionName is what names of functions and schemas have, with OpenAI.
 var functionName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 
 // Request is a request that was checked. It refers to its body, which must not change.
@@ -127,7 +127,9 @@ func (r *Request) has(name string) bool {
 func readModel(r *Request, v []byte) (err *openai.Error) { r.Model, err = openai.Text(v); return err }
 
 func readPreviousID(r *Request, v []byte) (err *openai.Error) {
-	r.PreviousID, err = openai.Text(v)
+	if r.PreviousID, err = openai.Text(v); err == nil && r.PreviousID == "" { // another conversation would begin, unnoticed
+		return invalid("", "invalid_value", "must not be empty")
+	}
 	return err
 }
 
@@ -253,7 +255,7 @@ func readFormat(v []byte) *openai.Error {
 	if value(v, "type") != "json_schema" {
 		return nil
 	}
-	if err := required(v, "name"); err != nil {
+	if err := requiredName(v); err != nil {
 		return err
 	}
 	if schema := get(v, "schema"); !rawjson.IsObject(schema) {
@@ -291,7 +293,10 @@ func readTool(tool []byte) *openai.Error {
 	if d := get(tool, "description"); !rawjson.IsNull(d) && !rawjson.IsString(d) {
 		return under("description", openai.WrongType("a text", d))
 	}
-	if err := required(tool, "name"); err != nil || kind == "custom" {
+	if kind == "custom" {
+		return required(tool, "name")
+	}
+	if err := requiredName(tool); err != nil {
 		return err
 	}
 	if p := get(tool, "parameters"); !rawjson.IsNull(p) && !rawjson.IsObject(p) {
@@ -302,7 +307,15 @@ func readTool(tool []byte) *openai.Error {
 			return under("strict", err)
 		}
 	}
-	switch name := value(tool, "name"); {
+	return nil
+}
+
+// requiredName returns an error if an object does not have a name that OpenAI accepts of functions and schemas.
+func requiredName(v []byte) *openai.Error {
+	if err := required(v, "name"); err != nil {
+		return err
+	}
+	switch name := value(v, "name"); {
 	case !functionName.MatchString(name):
 		return under("name", invalid("", "invalid_value", "must have only letters and digits of ASCII, _ and -"))
 	case len(name) > maxFunctionName:

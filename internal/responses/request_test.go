@@ -68,6 +68,10 @@ func TestParse_Refused_NamesTheParameter(t *testing.T) { // O8
 		`"text":{"format":{"type":"xml"}}`:                     "text.format.type",
 		`"text":{"format":{"type":"json_schema","name":"a"}}`:  "text.format.schema",
 		`"text":{"format":{"type":"json_schema","schema":{}}}`: "text.format.name",
+		schemaNamed("a trip"):                                  "text.format.name",
+		schemaNamed(""):                                        "text.format.name",
+		schemaNamed(strings.Repeat("f", 129)):                  "text.format.name",
+		`"previous_response_id":""`:                            "previous_response_id",
 		`"text":{"style":"x"}`:                                 "text.style",
 		`"tools":[{"type":"web_search"}]`:                      "tools[0].type",
 		`"tools":[{"type":"mcp","server_label":"x"}]`:          "tools[0].type",
@@ -122,6 +126,11 @@ func functionsNamed(names ...string) string {
 	return `"tools":[{"type":"function","name":"` + strings.Join(names, `"},{"type":"function","name":"`) + `"}]`
 }
 
+// schemaNamed is a parameter with a schema that has a name.
+func schemaNamed(name string) string {
+	return `"text":{"format":{"type":"json_schema","name":"` + name + `","schema":{}}}`
+}
+
 // Each row is at a bound, or is something that a provider may accept.
 func TestParse_AtTheBound_Accepted(t *testing.T) { // O8
 	t.Parallel()
@@ -131,6 +140,7 @@ func TestParse_AtTheBound_Accepted(t *testing.T) { // O8
 		`"reasoning":{"summary":"auto"}`, `"reasoning":{"summary":"concise"}`, `"reasoning":{"generate_summary":"detailed"}`, `"reasoning":{"summary":null}`,
 		`"reasoning":{"effort":"extreme","context":"some","mode":"other"}`,
 		functionsNamed("a-Z_9", strings.Repeat("f", 128)), `"tools":[{"type":"custom","name":"a b"}]`, `"tools":[]`,
+		schemaNamed("a-Z_9"), schemaNamed(strings.Repeat("f", 128)), `"previous_response_id":null`,
 		functionsNamed("f") + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]}`,
 	} {
 		_, err := Parse([]byte(`{"model":"m","input":"x",` + more + `}`))
@@ -305,7 +315,9 @@ func TestChat_CannotCarry_NamesTheItem(t *testing.T) { // O8
 		{`[{"role":"assistant","content":[{"type":"input_image","image_url":"x"}]}]`, ``, "input[0].content[0].type"},
 		{`[` + callItem + `]`, ``, "input[0]"},
 		{`[` + outputItem + `]`, ``, "input[0].call_id"},
-		{`[` + outputItem + `,` + callItem + `]`, ``, "input[1]"},
+		{`[` + outputItem + `,` + callItem + `]`, ``, "input[0].call_id"},
+		{`[` + callItem + `,` + another(callItem) + `,` + another(outputItem) + `]`, ``, "input[0]"},
+		{`[` + callItem + `,` + another(callItem) + `,` + strings.ReplaceAll(outputItem, "c1", "nope") + `]`, ``, "input[2].call_id"},
 		{`[` + callItem + `,` + outputItem + `,` + outputItem + `]`, ``, "input[2].call_id"},
 		{`[` + callItem + `,{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"x"}]}]`, ``, "input[1].output[0].type"},
 		{`"x"`, `,"truncation":"auto"`, "truncation"},

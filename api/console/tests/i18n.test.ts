@@ -105,6 +105,7 @@ test('a failed task is explained in both languages, with what its user or operat
     for (const [i, lang] of (['en', 'zh'] as const).entries()) {
       i18n.lang = lang;
       expect(failureOf({ code, message }, i18n), message).toContain(want[i]);
+      expect(failureOf({ code, message }, i18n, true), message).toBe(i18n.t.madeAgain);
     }
   }
   i18n.lang = 'en';

@@ -78,8 +78,9 @@ const failures: [RegExp, Word][] = [
 /** The codes of failures that have many causes: behind the page's text, the API's message states which. */
 const general = new Set(['provider_rejected', 'provider_unavailable', 'invalid_output', 'interrupted']);
 
-/** failureOf returns why a task failed. */
-export function failureOf({ code, message }: { code: string; message: string }, i18n: typeof I18n): string {
+/** failureOf returns why a task failed. Of one that another response replaces, it says only that: nothing has to be tried again. */
+export function failureOf({ code, message }: { code: string; message: string }, i18n: typeof I18n, replaced = false): string {
+  if (replaced) return i18n.t.madeAgain;
   for (const [pattern, word] of failures) {
     const found = pattern.exec(message);
     if (found) return i18n.fill(word, ...found.slice(1));

@@ -83,7 +83,7 @@ const en = {
   partGone: 'The text written until then is kept for a few minutes only, and is no longer available.', partNone: 'No text had been written.',
   notFound: 'Task not found, or you do not have access to it.',
   pageNotFound: 'Page not found.', back: 'Back to the start', loading: 'Loading…',
-  failedTitle: 'This task did not finish.', notCharged: 'No credits were charged.', refunded: '{0} refunded.',
+  failedTitle: 'This task did not finish.', madeAgain: 'Its answer broke off, and is made again from the beginning as another response.', notCharged: 'No credits were charged.', refunded: '{0} refunded.',
   erase: 'Erase the texts', eraseText: 'Your inputs, what each step wrote and the answer are erased, except what another of your tasks also uses. The status, times and token counts of the task remain. This cannot be undone.',
   downgraded: 'Your credits did not suffice: this task uses the free queue and model, and costs nothing.',
 
@@ -221,7 +221,7 @@ const zh: Words = {
   partGone: '取消前生成的内容只保留几分钟，现已无法查看。', partNone: '取消前没有生成内容。',
   notFound: '任务不存在，或您无权查看。',
   pageNotFound: '页面不存在。', back: '返回首页', loading: '正在载入…',
-  failedTitle: '任务没有完成。', notCharged: '未扣除点数。', refunded: '已退还 {0}。',
+  failedTitle: '任务没有完成。', madeAgain: '回答中途断开，已另建一个响应从头重新生成。', notCharged: '未扣除点数。', refunded: '已退还 {0}。',
   erase: '删除文本', eraseText: '将删除您提交的内容、各步骤的输出和回答，您的其他任务也在使用的内容除外。任务的状态、时间和 Token 数会保留。此操作无法撤销。',
   downgraded: '点数不足：此任务使用免费队列和模型，不收费。',
 
