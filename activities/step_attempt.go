@@ -40,7 +40,7 @@ func (a *attempting) calling() string {
 // while it makes a call: its answer was paid for, and the next attempt waits for it, see awaitEarlier.
 func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (attended context.Context, at *attempting, stop func()) {
 	stopping, beat, at := activity.GetWorkerStopChannel(ctx), ctx, &attempting{}
-	ctx, expire := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, expire := context.WithoutCancel(ctx), func() {}
 	if deadline, ok := beat.Deadline(); ok {
 		ctx, expire = context.WithDeadline(ctx, deadline)
 	}
@@ -61,7 +61,7 @@ func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (at
 				}
 			case <-given:
 				why := context.Cause(beat)
-				if given = nil; errors.Is(why, context.DeadlineExceeded) { // which ctx has, too
+				if given = nil; errors.Is(beat.Err(), context.DeadlineExceeded) { // which ctx has, too
 					continue
 				}
 				if requested(why) || at.calling() == "" {
@@ -69,7 +69,7 @@ func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (at
 					return
 				}
 				at.lost.Store(true)
-				a.Logger.WarnContext(ctx, "Temporal has given up an attempt whose call continues", "task", task, "fence", fence, "reason", why)
+				a.Logger.InfoContext(ctx, "Temporal has given up an attempt whose call continues", "task", task, "fence", fence, "reason", why)
 			case <-stopping:
 				stopping, drained = nil, time.After(a.Options.Drain)
 			case <-drained:
