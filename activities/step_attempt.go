@@ -96,7 +96,7 @@ func (a *Tasks) awaitEarlier(ctx context.Context, in workflows.StepInput) error 
 	defer heartbeats(ctx, lease)()
 	stopping := activity.GetWorkerStopChannel(ctx)
 	for waited := false; ; waited = true {
-		held, err := a.Scripts.HoldsModelSlot(ctx, in.Step.Model, lease)
+		held, err := a.Scripts.HoldsSlot(ctx, in.Step.Model, lease)
 		if err != nil {
 			a.Logger.WarnContext(ctx, "call of an earlier attempt not looked for", "task", in.ID, "error", err)
 		}

@@ -29,7 +29,7 @@ var ofTasks = regexp.MustCompile(`(?i)\b(tasks?|submit\w*|submission|steps?|temp
 
 // unread are texts in these files that no such client reads: of tasks with a template, of bugs, and those that name both calls and tasks.
 var unread = []string{
-	"calls and tasks", "task input has no id or no steps", "deadline of the task", "the task was cancelled",
+	"calls and tasks", "call or task", "task input has no id or no steps", "deadline of the task", "the task was cancelled",
 	"this worker cannot read the template", "template %s has no step %s", "the input of the run is of task", "%s belongs to",
 }
 

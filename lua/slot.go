@@ -211,8 +211,8 @@ func (s *Scripts) ReleaseSlot(
 	return held, next, r.done()
 }
 
-// HoldsModelSlot reports whether a lease holds a slot of a model.
-func (s *Scripts) HoldsModelSlot(ctx context.Context, model, lease string) (bool, error) {
+// HoldsSlot reports whether a lease holds a slot of a model.
+func (s *Scripts) HoldsSlot(ctx context.Context, model, lease string) (bool, error) {
 	r := s.call(ctx, "holds_slot", []string{s.keys.ModelHolders(model)}, lease)
 	code := r.code(SlotHeld, SlotLost)
 	return code == SlotHeld, r.done()

@@ -239,11 +239,11 @@ func acquire(t *testing.T, s *lua.Scripts, lease string, slots int, order int64)
 }
 
 // O9: by which an attempt sees whether another one still makes its call, on whichever worker.
-func TestHoldsModelSlot_LeaseHeldExpiredOrReleased_ByRedisClock(t *testing.T) {
+func TestHoldsSlot_LeaseHeldExpiredOrReleased_ByRedisClock(t *testing.T) {
 	t.Parallel()
 	onAll(t, slotServers(t), func(t *testing.T, s *lua.Scripts) {
 		holds := func(lease string) bool {
-			held, err := s.HoldsModelSlot(t.Context(), "m", full(lease))
+			held, err := s.HoldsSlot(t.Context(), "m", full(lease))
 			require.NoError(t, err)
 			return held
 		}
