@@ -60,11 +60,10 @@ func (q *quiet) passes(r slog.Record) bool {
 		}
 		return false
 	case r.Level == slog.LevelWarn && q.probe.fails():
-		at, _ := q.last.Load(r.Message)
-		if at, logged := at.(time.Time); logged && r.Time.Sub(at) < remindEvery {
-			return false
+		at, logged := q.last.LoadOrStore(r.Message, r.Time)
+		if at, ok := at.(time.Time); logged && ok {
+			return r.Time.Sub(at) >= remindEvery && q.last.CompareAndSwap(r.Message, at, r.Time) // of parts that warn at once, one logs
 		}
-		q.last.Store(r.Message, r.Time)
 	}
 	return true
 }
