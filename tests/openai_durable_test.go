@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -379,6 +380,16 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 		t.Helper()
 		require.Equal(t, want, calls(name, of), "%s: calls of the provider", name)
 	}
+	// replaceInfra reports whether the calls of the worker outlast the replacement of Temporal and Redis: their leases have, and the worker has not noticed.
+	replaceInfra := func() (outlasted func() bool) {
+		t.Helper()
+		noticed := func() int {
+			return bytes.Count(d.worker.output(), []byte(`msg="dependency unavailable" dependency=redis`))
+		}
+		before := noticed()
+		leases := d.replaceInfra(func() {})
+		return func() bool { return leases && noticed() == before }
+	}
 	for _, stream := range []bool{false, true} {
 		name := fmt.Sprintf("stream %v: ", stream)
 		made(name+"worker before the first chunk", 2, func() {
@@ -403,17 +414,17 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 			status, text, err := d.retry(t.Context(), d.httpAddr, stream, 1)
 			whole(name+"API", reply{status, text, err})
 		})
-		outlasted := false
+		var outlasted func() bool
 		n := calls(name+"Temporal and Redis", func() {
 			first, free := answers(stream)
 			r := ask(stream)
 			begins()
-			outlasted = d.replaceInfra(func() {})
+			outlasted = replaceInfra()
 			close(first)
 			close(free)
 			whole(name+"Temporal and Redis", <-r)
 		})
-		require.True(t, n == 1 || n == 2 && !outlasted, "%sTemporal and Redis: %d calls of the provider, outlasted %v", name, n, outlasted)
+		require.True(t, n == 1 || n == 2 && !outlasted(), "%sTemporal and Redis: %d calls of the provider, outlasted %v", name, n, outlasted())
 	}
 
 	made("worker in mid-answer", 1, func() {
@@ -447,10 +458,10 @@ func TestOpenAI_DurableCall_AnythingDies_ContinuesOrEndsOnce(t *testing.T) {
 		close(first)
 		lines := d.keyHolder.read(t.Context(), t, d.httpAddr)
 		begun(t, lines)
-		outlasted := d.replaceInfra(func() {})
+		outlasted := replaceInfra()
 		close(free)
 		text := rest(lines)
-		if !outlasted && strings.Contains(text, `"code":"interrupted"`) {
+		if !outlasted() && strings.Contains(text, `"code":"interrupted"`) {
 			require.NotContains(t, text, "[DONE]")
 			return
 		}
