@@ -62,7 +62,7 @@ func (q *quiet) passes(r slog.Record) bool {
 	case r.Level == slog.LevelWarn && q.probe.fails():
 		at, logged := q.last.LoadOrStore(r.Message, r.Time)
 		if at, ok := at.(time.Time); logged && ok {
-			return r.Time.Sub(at) >= remindEvery && q.last.CompareAndSwap(r.Message, at, r.Time) // of parts that warn at once, one logs
+			return r.Time.Sub(at) >= remindEvery && q.last.CompareAndSwap(r.Message, at, r.Time) // of parts that warn concurrently, one logs
 		}
 	}
 	return true
