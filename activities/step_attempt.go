@@ -26,18 +26,20 @@ const (
 
 // attempting is what the heartbeats of an attempt tell the next one, and what the attempt knows of Temporal.
 type attempting struct {
-	lease atomic.Value // string: the lease of the slot in which a call is made, empty before
-	lost  atomic.Bool  // Temporal has given up the attempt
+	lease atomic.Pointer[string] // of the slot in which a call is made, nil if there is none
+	lost  atomic.Bool            // Temporal has given up the attempt
 }
 
 func (a *attempting) calling() string {
-	lease, _ := a.lease.Load().(string)
-	return lease
+	if lease := a.lease.Load(); lease != nil {
+		return *lease
+	}
+	return ""
 }
 
-// attend sends heartbeats for the step, and cancels its context when the task ends elsewhere or when this worker stops
-// and the drain time has passed. An attempt that Temporal gives up without a request to cancel, such as after an outage of Temporal, continues
-// while it makes a call: its answer was paid for, and the next attempt waits for it, see awaitEarlier.
+// attend sends heartbeats for the step, and cancels its context when the task ends elsewhere or when this worker stops and the drain
+// time has passed. An attempt that Temporal gives up without a request to cancel, such as after an outage of Temporal, continues while
+// it makes a call: its answer was paid for, and the next attempt waits for it, see awaitEarlier.
 func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (attended context.Context, at *attempting, stop func()) {
 	stopping, beat, at := activity.GetWorkerStopChannel(ctx), ctx, &attempting{}
 	ctx, expire := context.WithoutCancel(ctx), func() {}
@@ -81,8 +83,8 @@ func (a *Tasks) attend(ctx context.Context, task berth.TaskRef, fence int64) (at
 	return ctx, at, func() { cancel(nil); leave(); expire() }
 }
 
-// requested reports whether the context of an activity ended because a caller wants the activity to end, and not because Temporal was not reached or has
-// given up the attempt.
+// requested reports whether the context of an activity ended because a caller wants the activity to end, and not because Temporal was
+// not reached or has given up the attempt.
 func requested(why error) bool {
 	return temporal.IsCanceledError(why) || errors.Is(why, activity.ErrActivityPaused) || errors.Is(why, activity.ErrActivityReset) || errors.Is(why, errStopping)
 }

@@ -14,7 +14,7 @@ import (
 func (s *step) callUpstreams(ctx context.Context, slot *lease.Slot, call llm.Call) (berth.Asset, error) {
 	for {
 		call.Upstream, s.upstream = slot.Upstream(), slot.Upstream()
-		s.lease.Store(slot.Lease()) // until the answer is recorded
+		s.lease.Store(new(slot.Lease())) // until the answer is recorded
 		output, failed, err := s.callInSlot(slot, call)
 		if failed == nil || s.in.Forwarded != nil && s.shown {
 			return output, err
@@ -88,7 +88,7 @@ func (s *step) another(ctx context.Context, ticket string, call llm.Call, failed
 	case s.lost.Load(): // the next attempt makes it
 		return nil, s.failed(failed)
 	}
-	s.lease.Store("")
+	s.lease.Store(nil)
 	if err := s.withdrawShown(); err != nil {
 		return nil, err
 	}
